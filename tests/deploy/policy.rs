@@ -359,7 +359,11 @@ fn every_policy_names_the_versions_that_it_is_checked_by() {
         assert_eq!(policy["matchConstraints"]["matchPolicy"], Value::Null);
         for rule in list(&policy["matchConstraints"]["resourceRules"]) {
             let stable = ["", "coordination.k8s.io", "events.k8s.io", "gateway.networking.k8s.io"];
-            let version = if stable.map(|group| json!(group)).contains(&rule["apiGroups"][0]) { "v1" } else { "v1alpha1" };
+            let version = if stable.map(|group| json!(group)).contains(&rule["apiGroups"][0]) {
+                "v1"
+            } else {
+                "v1alpha1"
+            };
             assert_eq!(rule["apiVersions"], json!([version]), "{name}");
         }
     }

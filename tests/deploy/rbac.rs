@@ -1,7 +1,9 @@
 //! Tests of all permissions in the manifests, for either API server. Tests with an API server that knows these roles show
 //! that each is used and none is missing (tests/cluster: `rights`, `fleet_rest` and `fleet_export`).
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject,
+};
 
 use sheave_control::api::kinds::KINDS;
 
@@ -39,7 +41,9 @@ const READ_ONLY: [&str; 15] = [
 
 /// Rules of every role, with its name.
 fn rules() -> Vec<(String, PolicyRule)> {
-    let documents = [files::base(), files::gateway_api(), files::karmada(), files::exports(), files::bound()].into_iter().flatten();
+    let documents = [files::base(), files::gateway_api(), files::karmada(), files::exports(), files::bound()]
+        .into_iter()
+        .flatten();
     let roles = documents.filter(|it| it.value["kind"] == "ClusterRole" || it.value["kind"] == "Role");
     let rules: Vec<_> = roles
         .flat_map(|Document { file, value }| {
@@ -159,7 +163,8 @@ fn the_gateway_api_is_read_by_both_and_its_status_written_by_the_controller() {
         assert_eq!((&with("list"), &with("watch")), (read, read), "{name}");
         let class = with("patch").into_iter().filter(|(_, resource)| !resource.contains('/'));
         assert_eq!(class.count(), usize::from(!patched.is_empty()), "{name}");
-        let written: Vec<_> = with("patch").into_iter().map(|it| it.1).filter(|it| it.contains('/')).collect();
+        let written: Vec<_> =
+            with("patch").into_iter().map(|it| it.1).filter(|it| it.contains('/')).collect();
         assert_eq!(written, patched, "{name}");
         let binding: ClusterRoleBinding = object_of(&documents, name);
         assert_bound(account, ("ClusterRole", name), &binding.role_ref, binding.subjects.as_deref());

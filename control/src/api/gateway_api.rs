@@ -8,6 +8,7 @@ mod listener_set;
 mod reference_grant;
 mod references;
 mod route;
+pub(super) mod rules;
 
 pub use self::class::{GatewayClass, GatewayClassSpec, GatewayClassStatus, SupportedFeature};
 pub use self::gateway::{
@@ -20,6 +21,8 @@ pub use self::listener_set::{ListenerSet, ListenerSetSpec, ListenerSetStatus};
 pub use self::reference_grant::{GrantFrom, GrantTo, ReferenceGrant, ReferenceGrantSpec};
 pub use self::references::{BackendReference, ParentReference};
 pub use self::route::{RouteKey, RouteKind, RouteRule, RouteSpec, RouteStatus, TcpRoute, TlsRoute, UdpRoute};
+
+pub use self::rules::Breach;
 
 /// API group of all kinds here.
 pub const GROUP: &str = "gateway.networking.k8s.io";

@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::address_pool::AddressPool;
-use super::gateway_api::{Gateway, GatewayClass, ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute};
+use super::gateway_api::{
+    Breach, Gateway, GatewayClass, ListenerSet, ReferenceGrant, TcpRoute, TlsRoute, UdpRoute, rules,
+};
 use super::karmada::{Cluster, Manifest, MultiClusterService, ResourceBinding, Work};
 use super::owners::unreadable_owner;
 use super::problem::Problem;
@@ -89,6 +91,11 @@ pub trait ApiObject:
     /// A Problem with an object that decodes, if only its reader can report it.
     fn warning(&self) -> Option<Problem> {
         None
+    }
+
+    /// Corrects what an API server would refuse, and returns that. For objects from manifests.
+    fn correct(&mut self) -> Vec<Breach> {
+        Vec::new()
     }
 
     /// Time of the latest change that the object reports, according to its writer.
@@ -179,7 +186,7 @@ impl ApiObject for AddressPool {
 }
 
 macro_rules! gateway_api_object {
-    ($($type:ty: $namespaced:literal, $($field:ident),+;)+) => {$(
+    ($($type:ty: $namespaced:literal, $($field:ident),+ $(=> $correct:expr)?;)+) => {$(
         impl ApiObject for $type {
             const RESOURCE: Resource = Resource::of::<Self>($namespaced);
 
@@ -187,17 +194,21 @@ macro_rules! gateway_api_object {
             fn content_differs(&self, old: &Self) -> bool {
                 old.metadata.generation != self.metadata.generation $(|| old.$field != self.$field)+
             }
+
+            $(fn correct(&mut self) -> Vec<Breach> {
+                ($correct)(self)
+            })?
         }
     )+};
 }
 
 gateway_api_object! {
-    GatewayClass: false, spec, status;
-    Gateway: true, spec, status;
-    ListenerSet: true, spec, status;
-    TcpRoute: true, spec, status;
-    UdpRoute: true, spec, status;
-    TlsRoute: true, spec, status;
+    GatewayClass: false, spec, status => |class: &mut Self| rules::of_class(class);
+    Gateway: true, spec, status => rules::of_gateway;
+    ListenerSet: true, spec, status => rules::of_listener_set;
+    TcpRoute: true, spec, status => |route: &mut Self| rules::of_route(&mut route.spec);
+    UdpRoute: true, spec, status => |route: &mut Self| rules::of_route(&mut route.spec);
+    TlsRoute: true, spec, status => |route: &mut Self| rules::of_route(&mut route.spec);
     ReferenceGrant: true, spec;
     ServiceImport: true, spec;
 }

@@ -12,9 +12,9 @@ use super::Loaded;
 use super::known_file::{FileScan, KnownFile, Stamp};
 use super::manifest::{self, PlacedObject};
 use super::origin::{FileProblem, Origin, Origins};
-use crate::api::kinds::{ChangeVisitor, Kind};
+use crate::api::kinds::{ChangeVisitor, ImportSlices, Kind};
 use crate::api::problem::{Problem, reason};
-use crate::api::store::{ControlPlane, Delta, Objects};
+use crate::api::store::{Change, ControlPlane, Delta, Objects};
 
 /// Largest size of a file. A Service takes about 1 KB, so this is far beyond a reasonable folder, and it bounds the memory that a
 /// mistake (a log, an image with the wrong name) can cost.
@@ -128,6 +128,10 @@ impl Folder {
                     Entry::Vacant(entry) => {
                         entry.insert((placed.origin.clone(), placed.place.clone()));
                         placed.object.clone().visit(Put(&mut loaded.objects));
+                        // A slice may belong to a Service, to a ServiceImport, or to both.
+                        if let Change::Slices(Delta::Put(slice)) = &placed.object {
+                            loaded.objects.put::<ImportSlices>(Arc::clone(slice));
+                        }
                     }
                     Entry::Occupied(_) if file.seems_gone() => {}
                     Entry::Occupied(first) => loaded.problems.push(duplicate(placed, &first.get().0)),

@@ -11,6 +11,7 @@ use super::line;
 use super::origin::{FILE, FileProblem, Origin};
 use crate::api::decode::field_path::{FieldPath, Step};
 use crate::api::decode::{self, UnknownField};
+use crate::api::gateway_api::{self, Breach};
 use crate::api::kinds::{Change, ControlPlane, Delta, KINDS, Kind, KindVisitor, visit_kinds};
 use crate::api::object::{ApiObject as _, Resource};
 use crate::api::owners::{missing_label, slice_owner};
@@ -100,7 +101,10 @@ impl Reader<'_> {
         let listed = listed_as.is_some_and(|listed| listed.kind == kind.kind);
         if let Err(found) = check_api_version(kind, fields, listed) {
             let reference = reference_in(kind, fields);
-            let message = format!("{found}; {} has {:?}", with_article(kind.kind), kind.api_version);
+            let mut message = format!("{found}; {} has {:?}", with_article(kind.kind), kind.api_version);
+            if kind.group == gateway_api::GROUP {
+                message += " since release 1.6 of the Gateway API at the latest; upgrade the manifest to that version";
+            }
             return self.refuse(place, reference, "apiVersion", &message);
         }
         self.read_object(kind, fields, place);
@@ -178,14 +182,19 @@ impl Reader<'_> {
     fn typed<K: Kind>(&mut self, value: &Value, reference: &ObjectRef, place: &FieldPath) -> Option<Change> {
         match decode::read::<K::Object>(value) {
             Ok(mut typed) => {
-                // The types of Karmada's objects have only some of the fields.
-                let is_lenient = K::ROW.plane == ControlPlane::Karmada && !K::ROW.resource.is_built_in();
+                // The types of Karmada's objects and of the Gateway API have only some of the fields.
+                let is_partial = K::ROW.plane == ControlPlane::Karmada || K::ROW.definition.is_some();
+                let is_lenient = is_partial && !K::ROW.resource.is_built_in();
                 for field in typed.unknown.iter().filter(|_| !is_lenient) {
                     self.tell_unknown(place, reference, field);
                 }
                 let namespace = &reference.namespace;
                 typed.object.meta_mut().namespace =
                     (!namespace.is_empty()).then(|| namespace.as_ref().to_owned());
+                for Breach { field, message } in typed.object.correct() {
+                    let path = FieldPath::parse(&field);
+                    self.tell(place, Some(reference.clone()), &path, reason::INVALID_VALUE, message);
+                }
                 if let Some(Problem { reason, field, message, .. }) = typed.object.warning() {
                     self.tell(place, Some(reference.clone()), &FieldPath::parse(&field), reason, message);
                 }
@@ -311,9 +320,15 @@ fn check_api_version(kind: &Resource, fields: &Map<String, Value>, listed: bool)
 
 /// Whether the kind can be decoded from this API version.
 fn has_api_version(kind: &Resource, found: &str) -> bool {
-    // The fields of a binding that are used were the same in its first version.
-    let older = kind.kind == "ResourceBinding" && found == "work.karmada.io/v1alpha1";
-    found == kind.api_version || older
+    // The fields that are used are the same in these versions.
+    let older = match kind.kind {
+        "ResourceBinding" => found == "work.karmada.io/v1alpha1",
+        "GatewayClass" | "Gateway" => found == "gateway.networking.k8s.io/v1beta1",
+        _ => false,
+    };
+    let definitions = KINDS.iter().filter(|row| row.resource.kind == kind.kind && !kind.is_built_in());
+    let mut served = definitions.filter_map(|row| row.definition).flat_map(|it| it.api_versions);
+    found == kind.api_version || older || served.any(|version| *version == found)
 }
 
 /// The object's name, as far as its metadata can be read. Without a namespace it is in `default`, as with `kubectl`; a namespace

@@ -55,6 +55,52 @@ fn other_versions_and_our_groups_mixed_up_are_told() {
 }
 
 #[test]
+fn versions_of_the_gateway_api_with_the_same_fields_are_read_and_others_are_named() {
+    for (api_version, kind) in [
+        ("gateway.networking.k8s.io/v1", "TCPRoute"),
+        ("gateway.networking.k8s.io/v1beta1", "Gateway"),
+        ("gateway.networking.k8s.io/v1beta1", "GatewayClass"),
+        ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant"),
+        ("multicluster.x-k8s.io/v1alpha1", "ServiceImport"),
+        ("multicluster.x-k8s.io/v1beta1", "ServiceImport"),
+    ] {
+        let manifest = read(&format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\n"));
+        assert_eq!((names(&manifest).len(), manifest.refused), (1, false), "{api_version} {kind}");
+    }
+    for (api_version, kind) in [
+        ("gateway.networking.k8s.io/v1alpha2", "TCPRoute"),
+        ("gateway.networking.k8s.io/v1alpha3", "TLSRoute"),
+        ("gateway.networking.k8s.io/v1beta1", "UDPRoute"),
+    ] {
+        let manifest = read(&format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\n"));
+        let problem = problems(&manifest).remove(0);
+        assert!(manifest.refused && problem.ends_with("upgrade the manifest to that version"), "{problem}");
+    }
+}
+
+#[test]
+fn objects_of_the_gateway_api_come_in_lists_with_fields_that_sheave_does_not_read() {
+    let manifest = read(
+        "apiVersion: v1\nkind: List\nitems:\n\
+         - apiVersion: gateway.networking.k8s.io/v1\n  kind: Gateway\n  metadata: {name: edge}\n  spec:\n    \
+         gatewayClassName: sheave\n    listeners:\n    - name: a\n      protocol: TLS\n      port: 443\n      \
+         tls: {mode: Passthrough, certificateRefs: [{name: c}]}\n    - {name: b, protocol: TCP, port: 70000}\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: TCPRouteList\nitems:\n\
+         - metadata: {name: web}\n  spec: {rules: [{name: all, backendRefs: [{name: web, port: 80}]}]}\n---\n\
+         apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: web}\n",
+    );
+    assert_eq!(names(&manifest), ["Gateway default/edge", "TCPRoute default/web"]);
+    assert_eq!(
+        problems(&manifest),
+        [
+            "web.yaml:14: Gateway default/edge: InvalidValue: spec.listeners[1].port: 70000 is not a port (1 to 65535); the \
+          listener is not used"
+        ]
+    );
+    assert_eq!((manifest.refused, manifest.passed_over), (false, 1));
+}
+
+#[test]
 fn of_a_huge_value_a_part_is_quoted() {
     let huge = "x".repeat(250_000);
     for text in [
