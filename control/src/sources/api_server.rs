@@ -1,5 +1,8 @@
 //! API server as a source of objects: watches that survive any failure of the server.
 //!
+//! Kinds of the Gateway API and ServiceImports exist where an administrator has installed their definitions. They are watched while the
+//! server has these (`discovery`), and never delay the start or fail it.
+//!
 //! Each kind has its own task, which lists it once and then watches from there. An interrupted watch continues where it ended.
 //! The kind is listed again only if the server has forgotten that version, or permits lists but no watches. Whatever fails, known
 //! objects stay until a complete list or a watch event replaces them. The watcher of `kube-runtime` (5.0) is not used: it retries
@@ -275,7 +278,8 @@ impl ApiWatch {
         for subscription in &self.subscriptions {
             let mut status = subscription.status();
             if subscription.is_conditional() {
-                if subscription.is_built_in() && (hidden || subscription.is_absent()) {
+                // Of another purpose, or part of a kind that is known without it.
+                if subscription.is_built_in() && (hidden || subscription.is_absent() || status.lists == 0) {
                     continue;
                 }
                 status.error = status.error.filter(|_| !hidden);

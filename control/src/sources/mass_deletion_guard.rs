@@ -11,7 +11,8 @@
 //! CRD is intentional. A gateway that ignores a malfunctioning controller for a minute does not stop it, but meanwhile sends
 //! clients to endpoints that are really gone.
 //!
-//! Guarded kinds are Services, EndpointSlices and Nodes, and in a Karmada control plane MultiClusterServices, their templates,
+//! Guarded kinds are Services, EndpointSlices and Nodes, of the Gateway API all but GatewayClasses, of which there are too few, and in a
+//! Karmada control plane MultiClusterServices, their templates,
 //! Works and Clusters. Namespaces and pools are not guarded: without them nothing published is withdrawn, although addresses may
 //! move to gateways that their pools exclude. Imported slices and bindings are not guarded either, because they repeat what Works
 //! contain.

@@ -274,6 +274,8 @@ async fn the_first_batch_does_not_wait_for_rights_nor_for_discovery() {
         let mut watch = super::watch(&Connection::to(&stub.url), wanted(GatewayApiMode::Auto), limits);
         soon(watch.next()).await.unwrap();
         assert!(!watch.gateway_api_is_listed(), "nothing may be concluded from it");
+        let kinds = watch.kinds();
+        assert!(kinds.iter().all(|kind| kind.synced || !kind.needed), "{kinds:?}");
     }
 }
 
