@@ -52,6 +52,7 @@ pub use self::allocator::{AnnouncePolicies, AnnouncePolicy, NodeFamilies};
 pub(crate) use self::annotations::{ADDRESS_POOL, ADDRESSES, BALANCE};
 use self::conflicts::Claims;
 use self::endpoints::interner::NameInterner;
+use self::gateway_api::frontends::ListenerFrontends;
 use self::gateway_api::outcome::{GatewayOutcome, RouteParent};
 pub use self::health_checks::HealthCheck;
 use self::health_checks::HealthChecks;
@@ -60,6 +61,8 @@ pub use self::options::{
     Authority, GATEWAY_CONTROLLER, KarmadaOptions, LARGEST_CONNECTION_LIMIT, LARGEST_RATE_LIMIT, Options,
     RESERVED_PORTS, Role,
 };
+use self::plan::Plan;
+use self::reconcile::PassScope;
 use self::service_addresses::ServiceAddresses;
 use self::service_health::{Fault, GatewayScope, Live, ServiceState};
 use self::shared_addresses::LocalSharing;
@@ -131,6 +134,8 @@ pub struct Projector {
     published: BTreeSet<ServiceKey>,
     health_checks: HealthChecks,
     frontends: BTreeMap<FrontendAddr, Arc<Frontend>>,
+    /// Services that Gateways send traffic to, each with the Gateway.
+    backends: BTreeSet<(ServiceKey, ServiceKey)>,
     /// Endpoints of Services, as the frontends that they would be.
     reached: BTreeSet<(FrontendAddr, ServiceKey)>,
     table: Arc<RoutingTable>,
@@ -159,14 +164,25 @@ struct ProjectedService {
     status: Option<LoadBalancerStatus>,
     /// State of the clusters of a MultiClusterService.
     fleet: Option<MultiClusterStatus>,
-    /// Decisions about a Gateway.
-    gateway: Option<Arc<GatewayOutcome>>,
+    /// A Gateway's plan, decisions and frontends.
+    gateway: Option<Box<ProjectedGateway>>,
     /// Problems in addition to those of `allocated`.
     problems: Vec<Problem>,
     /// Uid: an object with the same name and another uid is another Service.
     uid: Option<String>,
     /// Addresses in its status at the last projection, if another installation decides about it.
     seen: Option<Vec<IpAddr>>,
+}
+
+/// State of a Gateway between passes.
+#[derive(Clone, Debug)]
+struct ProjectedGateway {
+    plan: Arc<Plan>,
+    outcome: Arc<GatewayOutcome>,
+    /// Frontends by listener, to keep those of listeners that do not change.
+    listeners: Vec<ListenerFrontends>,
+    /// Services that its listeners send traffic to, sorted.
+    backends: Vec<ServiceKey>,
 }
 
 impl Projector {
@@ -190,6 +206,7 @@ impl Projector {
             published: BTreeSet::new(),
             health_checks: HealthChecks::default(),
             frontends: BTreeMap::new(),
+            backends: BTreeSet::new(),
             reached: BTreeSet::new(),
             table: Arc::default(),
             problems: ProblemSet::default(),
@@ -262,7 +279,8 @@ impl Projector {
         if keys.is_empty() && *dirty == Dirty::Nothing && !first && !reconfigured {
             return self.answer(false, BTreeSet::new());
         }
-        let (changes, touched) = self.pass(objects, keys, first);
+        let scope = if unknown { PassScope::Everything } else { PassScope::Changes };
+        let (changes, touched) = self.pass(objects, keys, scope, first);
         let changed = !changes.is_empty() || self.table.internal_clients() != &self.context.internal;
         if changed {
             self.table = Arc::new(self.table.with(&changes, self.context.internal.clone()));
@@ -292,12 +310,12 @@ impl Projector {
 
     /// Decisions about a Gateway, if this installation implements it.
     pub fn gateway(&self, key: &ServiceKey) -> Option<&Arc<GatewayOutcome>> {
-        self.services.get(key)?.gateway.as_ref()
+        Some(&self.services.get(key)?.gateway.as_ref()?.outcome)
     }
 
     /// The Gateways that this installation implements.
     pub fn gateways(&self) -> impl Iterator<Item = (&ServiceKey, &Arc<GatewayOutcome>)> {
-        self.services.iter().filter_map(|(key, known)| Some((key, known.gateway.as_ref()?)))
+        self.services.iter().filter_map(|(key, known)| Some((key, &known.gateway.as_ref()?.outcome)))
     }
 
     /// State of a route at each of its parents that this installation implements, in the order of the spec.

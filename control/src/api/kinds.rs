@@ -323,11 +323,7 @@ kinds! {
         };
     /// EndpointSlices.
     Slices(EndpointSlice) in slices: Nested<Arc<str>, EndpointSlice>, of Owner::Of(slice_owner),
-        Local "slice" { guarded_as: Some("EndpointSlice") } {
-            fn dependents(objects: &Objects, slice: &EndpointSlice, affected: &mut dyn FnMut(ServiceKey)) {
-                slice_owner(slice).iter().for_each(|owner| dependents::of_backend(objects, owner, affected));
-            }
-        };
+        Local "slice" { guarded_as: Some("EndpointSlice") };
     /// Nodes.
     Nodes(Node) in nodes: Flat<Arc<str>, Node>, of Owner::Service,
         Local "node" { guarded_as: Some("Node"), affects: Affects::All };

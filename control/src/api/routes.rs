@@ -35,6 +35,16 @@ impl AnyRoute {
         }
     }
 
+    /// Whether both are the same version of one route.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => Arc::ptr_eq(one, other),
+            (Self::Udp(one), Self::Udp(other)) => Arc::ptr_eq(one, other),
+            (Self::Tls(one), Self::Tls(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// Its metadata.
     pub fn metadata(&self) -> &ObjectMeta {
         match self {

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use sheave_model::{EndpointAddr, Frontend, FrontendAddr, FrontendChange, FrontendSource, Protocol};
 
@@ -14,6 +13,7 @@ use super::class::ClassMatch;
 use super::conflicts::{ClaimChanges, ClaimPriority};
 use super::endpoints::observer::EndpointLoop;
 use super::frontends::{FrontendInput, ServiceOutput};
+use super::gateway_api::frontends::Changed;
 use super::options::{Options, Role};
 use super::plan::{Plan, Planned, Slices, service_ref};
 use super::read_service::{ServiceFields, read};
@@ -21,8 +21,8 @@ use super::service_addresses::ServiceAddressChanges;
 use super::status::{LoadBalancerStatus, MultiClusterStatus, ResolvedRefs};
 use super::unplanned_status::{UnplannedStatus, unplanned_status};
 use super::{
-    ProjectedService, Projector, addresses, allocation_order, annotations, class, frontends, gateway_api,
-    multi_cluster,
+    ProjectedGateway, ProjectedService, Projector, addresses, allocation_order, annotations, class,
+    frontends, gateway_api, multi_cluster,
 };
 use crate::api::problem::Problem;
 use crate::api::problem::report::Report;
@@ -36,13 +36,28 @@ struct Before {
     seen: Option<Vec<IpAddr>>,
 }
 
+/// What a pass projects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PassScope {
+    /// Everything: nothing of the last pass need hold.
+    #[default]
+    Everything,
+    /// What has changed.
+    Changes,
+}
+
 /// Intermediate state of a pass.
 #[derive(Default)]
 struct Pass {
+    scope: PassScope,
     /// Whether this is the first pass, which includes every Service.
     starting: bool,
     /// Services to project, with their plans.
-    plans: BTreeMap<ServiceKey, Box<Plan>>,
+    plans: BTreeMap<ServiceKey, Arc<Plan>>,
+    /// Services whose slices may have changed.
+    backends: BTreeSet<ServiceKey>,
+    /// Whether an endpoint may have become a frontend or an address that nodes forward, or ceased to be one.
+    loops_changed: bool,
     touched: ClaimChanges,
     /// Cluster addresses and node ports of Services that came or went.
     led_on: ServiceAddressChanges,
@@ -58,17 +73,24 @@ impl Projector {
         &mut self,
         objects: &Objects,
         mut dirty: BTreeSet<ServiceKey>,
+        scope: PassScope,
         starting: bool,
     ) -> (Vec<FrontendChange>, BTreeSet<ServiceKey>) {
-        let mut pass = Pass { starting, ..Pass::default() };
-        for key in &dirty {
+        let mut pass = Pass { scope, starting, ..Pass::default() };
+        if scope == PassScope::Changes {
+            pass.backends =
+                dirty.iter().filter(|key| key.source == FrontendSource::Service).cloned().collect();
+            dirty.extend(self.keep_plans(&dirty, &mut pass));
+        }
+        let planned: BTreeSet<ServiceKey> = pass.plans.keys().cloned().collect();
+        for key in dirty.difference(&planned) {
             if key.source == FrontendSource::Service {
                 let service = objects.services.get(key).map(Arc::as_ref);
                 self.service_addresses.set(key, service, &mut pass.led_on);
             }
-            match plan_object(objects, key, &self.options, self.now) {
+            match self.plan(objects, key, scope) {
                 Planned::Ours(plan) => {
-                    pass.plans.insert(key.clone(), plan);
+                    pass.plans.insert(key.clone(), plan.into());
                 }
                 Planned::Foreign => {
                     let before = self.retire(key, Vec::new(), &mut pass);
@@ -106,13 +128,48 @@ impl Projector {
         (changes, dirty)
     }
 
+    /// Gateways with a backend among `changed`, whose plans stay as they are. Adds their plans to the pass.
+    fn keep_plans(&self, changed: &BTreeSet<ServiceKey>, pass: &mut Pass) -> BTreeSet<ServiceKey> {
+        let mut kept = BTreeSet::new();
+        for backend in &pass.backends {
+            let first = (backend.clone(), ServiceKey::first());
+            let there = self.backends.range(first..).take_while(|(at, _)| at == backend);
+            for (_, gateway) in there.filter(|(_, gateway)| !changed.contains(gateway)) {
+                if let Some(known) = self.services.get(gateway).and_then(|known| known.gateway.as_ref()) {
+                    pass.plans.insert(gateway.clone(), Arc::clone(&known.plan));
+                    kept.insert(gateway.clone());
+                }
+            }
+        }
+        kept
+    }
+
+    /// Plans an object.
+    fn plan(&self, objects: &Objects, key: &ServiceKey, scope: PassScope) -> Planned {
+        match key.source {
+            FrontendSource::Service => match objects.services.get(key) {
+                Some(service) => plan_service(key, service, objects.slices.get(key), &self.options),
+                None => Planned::Foreign,
+            },
+            FrontendSource::MultiClusterService => {
+                multi_cluster::plan(key, &objects.fleet, &self.options, self.now)
+            }
+            FrontendSource::Gateway => {
+                let known = self.services.get(key).and_then(|known| known.gateway.as_ref());
+                let before = known.filter(|_| scope == PassScope::Changes);
+                let before = before.and_then(|known| known.plan.gateway.as_deref());
+                gateway_api::plan::plan(key, objects, &self.options, before)
+            }
+        }
+    }
+
     /// Adds plans of Services to the pass.
     fn add(&self, objects: &Objects, keys: impl IntoIterator<Item = ServiceKey>, pass: &mut Pass) {
         for key in keys {
             if !pass.plans.contains_key(&key)
-                && let Planned::Ours(plan) = plan_object(objects, &key, &self.options, self.now)
+                && let Planned::Ours(plan) = self.plan(objects, &key, pass.scope)
             {
-                pass.plans.insert(key, plan);
+                pass.plans.insert(key, plan.into());
             }
         }
     }
@@ -127,6 +184,8 @@ impl Projector {
         if let Some(old) = self.services.remove(key) {
             pass.stale.extend(old.frontends.iter().map(|frontend| frontend.addr));
             self.index(key, &old.reached, &[]);
+            let backends = old.gateway.map(|gateway| gateway.backends).unwrap_or_default();
+            self.index_backends(key, &backends, &[]);
             before.seen = old.seen;
         }
         self.allocator.release(key);
@@ -248,6 +307,7 @@ impl Projector {
     /// Adds Services that share a frontend address whose claimants changed, and those with an endpoint that became, or ceased to
     /// be, a frontend or an address that nodes forward.
     fn add_affected(&mut self, objects: &Objects, pass: &mut Pass) {
+        pass.loops_changed = !pass.led_on.is_empty() || !self.changed_nodes.is_empty();
         let mut affected = self.led_elsewhere(&pass.led_on);
         for addr in pass.touched.addrs.keys() {
             affected.extend(self.claims.claimants(*addr).cloned());
@@ -256,6 +316,7 @@ impl Projector {
         let came_or_went =
             pass.touched.addrs.iter().filter(|(addr, was)| self.claims.is_frontend(**addr) != **was);
         for (addr, _) in came_or_went {
+            pass.loops_changed = true;
             affected.extend(self.reaching(*addr).cloned());
         }
         self.add(objects, affected, pass);
@@ -303,8 +364,20 @@ impl Projector {
         self.reached.extend(new.map(|addr| (*addr, key.clone())));
     }
 
-    fn project_one(&mut self, objects: &Objects, key: &ServiceKey, plan: &Plan, pass: &mut Pass) {
+    /// Updates the index of the Services that a Gateway sends traffic to; both lists are sorted.
+    fn index_backends(&mut self, gateway: &ServiceKey, before: &[ServiceKey], now: &[ServiceKey]) {
+        for backend in before.iter().filter(|backend| now.binary_search(backend).is_err()) {
+            self.backends.remove(&(backend.clone(), gateway.clone()));
+        }
+        let new = now.iter().filter(|backend| before.binary_search(backend).is_err());
+        self.backends.extend(new.map(|backend| (backend.clone(), gateway.clone())));
+    }
+
+    fn project_one(&mut self, objects: &Objects, key: &ServiceKey, plan: &Arc<Plan>, pass: &mut Pass) {
         let projected = self.services.entry(key.clone()).or_default();
+        let known = projected.gateway.take().map(|known| *known);
+        let (mut listeners, backends_before) =
+            known.map(|known| (known.listeners, known.backends)).unwrap_or_default();
         let input = FrontendInput {
             plan,
             allocated: &projected.allocated,
@@ -314,19 +387,27 @@ impl Projector {
             services: &self.service_addresses,
             cluster: &self.cluster,
         };
-        let ServiceOutput { frontends, mut problems, mut reached, status, health_check } = match &plan.gateway
-        {
-            Some(gateway) => gateway_api::frontends::build(input, gateway, objects, &mut self.names),
-            None if plan.suspended => ServiceOutput::default(),
-            None => frontends::build(input, &mut self.names),
+        let changed = match pass.scope {
+            PassScope::Changes if !pass.loops_changed => Changed::Backends(&pass.backends),
+            PassScope::Changes | PassScope::Everything => Changed::Anything,
         };
+        let (output, shared) = match &plan.gateway {
+            Some(gateway) => {
+                let world = (objects, changed);
+                gateway_api::frontends::build(input, gateway, world, &mut self.names, &mut listeners)
+            }
+            None if plan.suspended => Default::default(),
+            None => (frontends::build(input, &mut self.names), Vec::new()),
+        };
+        let ServiceOutput { frontends, mut problems, mut reached, status, health_check } = output;
         let is_silent = plan.suspended && plan.gateway.is_none();
         problems.extend(plan.problems.iter().filter(|_| !is_silent).cloned());
-        let keep_equal = |new: Frontend| match self.frontends.get(&new.addr) {
-            Some(old) if **old == new => old.clone(),
-            _ => Arc::new(new),
+        let keep_equal = |new: Arc<Frontend>| match self.frontends.get(&new.addr) {
+            Some(old) if Arc::ptr_eq(old, &new) || **old == *new => Arc::clone(old),
+            _ => new,
         };
-        let frontends: Vec<Arc<Frontend>> = frontends.into_iter().map(keep_equal).collect();
+        let frontends = frontends.into_iter().map(Arc::new).chain(shared);
+        let frontends: Vec<Arc<Frontend>> = frontends.map(keep_equal).collect();
         pass.stale.extend(projected.frontends.iter().map(|frontend| frontend.addr));
         pass.fresh.extend(frontends.iter().cloned());
         projected.frontends = frontends;
@@ -336,11 +417,18 @@ impl Projector {
         projected.status = status;
         let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
         projected.fleet = fleet.map(|fleet| fleet.status.clone());
-        projected.gateway = plan.gateway.as_ref().map(|gateway| Arc::clone(&gateway.outcome));
+        let backends = plan.gateway.as_ref().map(|gateway| gateway.backends()).unwrap_or_default();
+        projected.gateway = plan.gateway.as_ref().map(|gateway| {
+            let (plan, outcome) = (Arc::clone(plan), Arc::clone(&gateway.outcome));
+            Box::new(ProjectedGateway { plan, outcome, listeners, backends: backends.clone() })
+        });
         self.health_checks.set(key, health_check);
         projected.problems = problems;
         if reached_before != reached {
             self.index(key, &reached_before, &reached);
+        }
+        if backends_before != backends {
+            self.index_backends(key, &backends_before, &backends);
         }
     }
 
@@ -361,19 +449,6 @@ impl Projector {
             }
         }
         changed.into_iter().collect()
-    }
-}
-
-/// Plans a Service or a MultiClusterService.
-fn plan_object(objects: &Objects, key: &ServiceKey, options: &Options, now: Option<Timestamp>) -> Planned {
-    match key.source {
-        FrontendSource::Service => {}
-        FrontendSource::MultiClusterService => return multi_cluster::plan(key, &objects.fleet, options, now),
-        FrontendSource::Gateway => return gateway_api::plan::plan(key, objects, options),
-    }
-    match objects.services.get(key) {
-        Some(service) => plan_service(key, service, objects.slices.get(key), options),
-        None => Planned::Foreign,
     }
 }
 

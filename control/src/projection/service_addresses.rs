@@ -29,6 +29,13 @@ pub(super) struct ServiceAddressChanges {
     pub(super) node_ports: BTreeSet<NodePort>,
 }
 
+impl ServiceAddressChanges {
+    /// Whether nothing changed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.cluster.is_empty() && self.node_ports.is_empty()
+    }
+}
+
 impl ServiceAddresses {
     /// Replaces those of a Service; `None` removes them.
     pub(super) fn set(

@@ -33,6 +33,24 @@ pub(super) enum Backend {
     Import { key: ServiceKey, import: Arc<ServiceImport>, port: ServicePort },
 }
 
+impl ResolvedRef {
+    /// Whether both resolve to the same version of the same object.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let same_target = match (&self.target, &other.target) {
+            (
+                Ok(Backend::Service { service, port, .. }),
+                Ok(Backend::Service { service: of, port: at, .. }),
+            ) => Arc::ptr_eq(service, of) && port == at,
+            (Ok(Backend::Import { import, port, .. }), Ok(Backend::Import { import: of, port: at, .. })) => {
+                Arc::ptr_eq(import, of) && port == at
+            }
+            (Err(one), Err(other)) => one.reason == other.reason,
+            _ => false,
+        };
+        (&self.name, self.weight) == (&other.name, other.weight) && same_target
+    }
+}
+
 /// Why a backendRef cannot be used.
 #[derive(Clone, Debug)]
 pub(super) struct InvalidRef {

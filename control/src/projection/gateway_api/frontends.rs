@@ -1,12 +1,15 @@
 //! Frontends of a Gateway: one for each listener and address, split over the backends of the listener's route.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sheave_model::{Backend, Frontend, PartTarget, Split, SplitPart};
+use sheave_model::{Backend, Frontend, FrontendAddr, PartTarget, RefusedPart, Split, SplitPart};
 
 use super::plan::{GatewayPlan, ListenerPlan};
 use super::split::PartPlan;
 use crate::api::objects::Objects;
+use crate::api::problem::Problem;
+use crate::api::service_key::ServiceKey;
 use crate::net::Family;
 use crate::projection::eligibility::Routes;
 use crate::projection::endpoints;
@@ -16,33 +19,89 @@ use crate::projection::frontends::{
     owned_frontends, port_target,
 };
 
-/// Projects a Gateway.
+/// Frontends of a listener, and the endpoints that they lead to.
+#[derive(Clone, Debug)]
+pub(in crate::projection) struct ListenerFrontends {
+    listener: Arc<ListenerPlan>,
+    frontends: Vec<Arc<Frontend>>,
+    reached: Vec<FrontendAddr>,
+    problems: Vec<Problem>,
+}
+
+/// What may have changed since the last projection of a Gateway beside its plan.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::projection) enum Changed<'a> {
+    /// Anything.
+    Anything,
+    /// The endpoints of these Services alone.
+    Backends(&'a BTreeSet<ServiceKey>),
+}
+
+/// Projects a Gateway. Listeners in `before` whose plan, addresses and endpoints are the same keep their frontends. `known` is
+/// replaced by what a next projection may keep.
 pub(in crate::projection) fn build(
     input: FrontendInput<'_>,
     gateway: &GatewayPlan,
-    objects: &Objects,
+    (objects, changed): (&Objects, Changed<'_>),
     names: &mut NameInterner,
-) -> ServiceOutput {
+    known: &mut Vec<ListenerFrontends>,
+) -> (ServiceOutput, Vec<Arc<Frontend>>) {
     let mut output = ServiceOutput::default();
     let won = owned_frontends(input, &mut output.problems);
-    for (index, listener) in gateway.listeners.iter().enumerate() {
-        for family in Family::ALL {
-            let here = won.iter().filter(|it| it.port == index && Family::of(it.addr.ip) == family);
-            if here.clone().next().is_none() {
-                continue;
-            }
-            let targets: Vec<Option<PortTarget>> = listener
-                .parts
-                .iter()
-                .map(|part| target(input, part, family, objects, names, &mut output))
-                .collect();
-            for exposure in here {
-                output.frontends.push(frontend(input, listener, &targets, *exposure, objects));
-            }
-        }
+    let mut by_port: Vec<Vec<PlannedFrontend>> = vec![Vec::new(); gateway.listeners.len()];
+    for exposure in &won {
+        by_port[exposure.port].push(*exposure);
+    }
+    let before = std::mem::take(known);
+    let mut frontends = Vec::with_capacity(won.len());
+    for (index, (listener, here)) in gateway.listeners.iter().zip(&by_port).enumerate() {
+        // Listeners rarely move within the list.
+        let same = before.get(index).filter(|it| it.stays(listener, here, changed));
+        let built = match same {
+            Some(same) => same.clone(),
+            None => of_listener(input, listener, here, objects, names),
+        };
+        output.reached.extend(&built.reached);
+        output.problems.extend(built.problems.iter().cloned());
+        frontends.extend(built.frontends.iter().cloned());
+        known.push(built);
     }
     output.status = Some(load_balancer_status(input.plan, input.allocated, &won));
-    output
+    (output, frontends)
+}
+
+impl ListenerFrontends {
+    /// Whether the frontends are still those of the listener on these addresses.
+    fn stays(&self, listener: &Arc<ListenerPlan>, here: &[PlannedFrontend], changed: Changed<'_>) -> bool {
+        let Changed::Backends(backends) = changed else { return false };
+        Arc::ptr_eq(&self.listener, listener)
+            && !listener.backends().any(|backend| backends.contains(backend))
+            && here.iter().map(|it| it.addr).eq(self.frontends.iter().map(|frontend| frontend.addr))
+    }
+}
+
+fn of_listener(
+    input: FrontendInput<'_>,
+    listener: &Arc<ListenerPlan>,
+    here: &[PlannedFrontend],
+    objects: &Objects,
+    names: &mut NameInterner,
+) -> ListenerFrontends {
+    let mut output = ServiceOutput::default();
+    let mut frontends = Vec::with_capacity(here.len());
+    for of_family in here.chunk_by(|one, other| Family::of(one.addr.ip) == Family::of(other.addr.ip)) {
+        let Some(first) = of_family.first() else { continue };
+        let family = Family::of(first.addr.ip);
+        let targets: Vec<Option<PortTarget>> = listener
+            .parts
+            .iter()
+            .map(|part| target(input, part, family, objects, names, &mut output))
+            .collect();
+        frontends
+            .extend(of_family.iter().map(|it| Arc::new(frontend(input, listener, &targets, *it, objects))));
+    }
+    let ServiceOutput { reached, problems, .. } = output;
+    ListenerFrontends { listener: Arc::clone(listener), frontends, reached, problems }
 }
 
 /// The endpoints of a part; `None` if it is refused.
@@ -79,7 +138,7 @@ fn frontend(
                 let input = FrontendInput { plan: &pool.plan, slices, ..input };
                 PartTarget::Pool(Arc::new(build_frontend(input, exposure, target)))
             }
-            (Ok(_), None) => PartTarget::Refused(sheave_model::RefusedPart::BackendNotFound),
+            (Ok(_), None) => PartTarget::Refused(RefusedPart::BackendNotFound),
             (Err(refused), _) => PartTarget::Refused(*refused),
         };
         SplitPart { name: Arc::clone(&part.name), weight: part.weight, target }

@@ -2,6 +2,7 @@
 //! so that they do not depend on the protocols that Sheave supports.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use sheave_model::Protocol;
@@ -184,7 +185,7 @@ impl MergedListener<'_> {
 
 /// The listeners of a Gateway and of these ListenerSets, with their conflicts. Within one object nobody wins; between objects the
 /// Gateway comes first, then the oldest ListenerSet.
-pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a ListenerSet]) -> Vec<MergedListener<'a>> {
+pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a Arc<ListenerSet>]) -> Vec<MergedListener<'a>> {
     let mut merged: Vec<MergedListener<'a>> = Vec::new();
     let mut by_port: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
     let of_sets = sets.iter().map(|set| {
@@ -267,15 +268,14 @@ fn conflict(one: &MergedListener<'_>, other: &MergedListener<'_>) -> Option<Conf
 }
 
 /// The ListenerSets that name a Gateway, the oldest first. One without a creation time is the youngest.
-pub(super) fn sets_of<'a>(key: &ServiceKey, objects: &'a GatewayApiObjects) -> Vec<&'a ListenerSet> {
+pub(super) fn sets_of<'a>(key: &ServiceKey, objects: &'a GatewayApiObjects) -> Vec<&'a Arc<ListenerSet>> {
     let parent = ParentKey::Gateway(key.clone());
-    let names_it = |set: &&ListenerSet| {
+    let names_it = |set: &&Arc<ListenerSet>| {
         let own = names_of(&set.metadata).0;
         set.metadata.deletion_timestamp.is_none()
             && ParentKey::of(&set.spec.parent_ref, own).as_ref() == Some(&parent)
     };
-    let sets = objects.listener_sets.values().map(|set| &**set);
-    let mut sets: Vec<&ListenerSet> = sets.filter(names_it).collect();
+    let mut sets: Vec<&Arc<ListenerSet>> = objects.listener_sets.values().filter(names_it).collect();
     sets.sort_by_key(|set| {
         let created: Option<Timestamp> = set.metadata.creation_timestamp.as_ref().map(|time| time.0);
         (created.is_none(), created, names_of(&set.metadata))

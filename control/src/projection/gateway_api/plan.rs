@@ -16,10 +16,11 @@ use super::outcome::GatewayOutcome;
 use super::resolution::Resolution;
 use super::split::{self, PartPlan};
 use super::{reports, set_object};
-use crate::api::gateway_api::Gateway;
+use crate::api::gateway_api::{Gateway, ListenerSet};
 use crate::api::objects::Objects;
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, ProblemPort, reason};
+use crate::api::routes::AnyRoute;
 use crate::api::service_key::ServiceKey;
 use crate::net;
 use crate::net::Family;
@@ -38,7 +39,18 @@ use crate::projection::requests;
 pub(in crate::projection) struct GatewayPlan {
     pub(in crate::projection) outcome: Arc<GatewayOutcome>,
     /// One for each of the plan's ports.
-    pub(in crate::projection) listeners: Vec<ListenerPlan>,
+    pub(in crate::projection) listeners: Vec<Arc<ListenerPlan>>,
+}
+
+impl GatewayPlan {
+    /// The Services that its listeners send traffic to, sorted.
+    pub(in crate::projection) fn backends(&self) -> Vec<ServiceKey> {
+        let mut backends: Vec<ServiceKey> =
+            self.listeners.iter().flat_map(|listener| listener.backends()).cloned().collect();
+        backends.sort_unstable();
+        backends.dedup();
+        backends
+    }
 }
 
 /// What a listener serves.
@@ -48,6 +60,50 @@ pub(in crate::projection) struct ListenerPlan {
     pub(in crate::projection) plan: Box<Plan>,
     /// Backends of its route; empty without one.
     pub(in crate::projection) parts: Vec<PartPlan>,
+    /// Problems of what it was planned from.
+    problems: Vec<Problem>,
+    /// What it was planned from: it stays as it is while this does.
+    inputs: ListenerInputs,
+}
+
+impl ListenerPlan {
+    /// The Services that it sends traffic to.
+    pub(in crate::projection) fn backends(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.parts.iter().filter_map(|part| Some(part.target.as_ref().ok()?.plan.key()))
+    }
+}
+
+/// What a listener is planned from. An object that is the same `Arc` is the same.
+#[derive(Debug)]
+struct ListenerInputs {
+    name: String,
+    index: usize,
+    gateway: Arc<Gateway>,
+    set: Option<Arc<ListenerSet>>,
+    route: Option<(AnyRoute, Vec<ResolvedRef>)>,
+}
+
+impl ListenerInputs {
+    fn hold(&self, other: &Self) -> bool {
+        let same_set = match (&self.set, &other.set) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        let same_route = match (&self.route, &other.route) {
+            (None, None) => true,
+            (Some((one, refs)), Some((other, others))) => {
+                one.is_same(other)
+                    && refs.len() == others.len()
+                    && refs.iter().zip(others).all(|(one, other)| one.is_same(other))
+            }
+            _ => false,
+        };
+        (self.index, &self.name) == (other.index, &other.name)
+            && Arc::ptr_eq(&self.gateway, &other.gateway)
+            && same_set
+            && same_route
+    }
 }
 
 /// Whether this installation implements the Gateway: the controller of its class decides.
@@ -57,8 +113,13 @@ pub(in crate::projection) fn is_ours(gateway: &Gateway, objects: &Objects, optio
     class.is_some_and(|class| controller == Some(class.spec.controller_name.as_str()))
 }
 
-/// Plans a Gateway.
-pub(in crate::projection) fn plan(key: &ServiceKey, objects: &Objects, options: &Options) -> Planned {
+/// Plans a Gateway. Listeners stay as in `before`, a plan with the same options, if nothing of theirs has changed.
+pub(in crate::projection) fn plan(
+    key: &ServiceKey,
+    objects: &Objects,
+    options: &Options,
+    before: Option<&GatewayPlan>,
+) -> Planned {
     let Some(gateway) = objects.gateway_api.gateways.get(key) else { return Planned::Foreign };
     if gateway.metadata.deletion_timestamp.is_some() || !is_ours(gateway, objects, options) {
         return Planned::Foreign;
@@ -72,7 +133,8 @@ pub(in crate::projection) fn plan(key: &ServiceKey, objects: &Objects, options: 
     let mut listeners = Vec::new();
     if outcome.refused.is_none() {
         for (index, listener) in resolution.merged.iter().enumerate().filter(|(_, it)| it.is_served()) {
-            let planned = listener_plan(key, &resolution, index, (objects, options), &mut problems);
+            let planned = listener_plan(key, &resolution, index, (objects, options), before);
+            problems.extend(planned.problems.iter().cloned());
             listeners.push(planned);
             plan.ports.push(planned_port(listener));
             plan.listed_ports.push(ListedPort { port: problem_port(listener), refused: None });
@@ -196,29 +258,52 @@ fn listener_plan(
     resolution: &Resolution<'_>,
     index: usize,
     (objects, options): (&Objects, &Options),
-    problems: &mut Vec<Problem>,
-) -> ListenerPlan {
+    before: Option<&GatewayPlan>,
+) -> Arc<ListenerPlan> {
     let listener = &resolution.merged[index];
+    let set = match &listener.owner {
+        ListenerOwner::Gateway => None,
+        ListenerOwner::Set(set) => resolution.sets.iter().find(|it| set_key(it) == *set).copied(),
+    };
+    let serving = resolution.serving(index);
+    let inputs = ListenerInputs {
+        name: listener.full_name(),
+        index: listener.index,
+        gateway: Arc::clone(resolution.gateway),
+        set: set.map(Arc::clone),
+        route: serving.map(|(route, refs)| (route.route.clone(), refs.to_vec())),
+    };
+    // Clusters of a ServiceImport are part of the plan, and their slices are not among the inputs.
+    let is_import = |it: &ResolvedRef| matches!(it.target, Ok(Backend::Import { .. }));
+    let is_fixed = !inputs.route.iter().flat_map(|(_, refs)| refs).any(is_import);
+    let mut known = before.iter().flat_map(|before| &before.listeners);
+    if let Some(same) = known.find(|it| is_fixed && it.inputs.hold(&inputs)) {
+        return Arc::clone(same);
+    }
+    let mut problems = Vec::new();
     let mut merged = Merged::default();
-    if let ListenerOwner::Set(set) = &listener.owner
-        && let Some(found) = resolution.sets.iter().find(|it| set_key(it) == *set)
-    {
-        merged.add_socket(set_object(set), &found.metadata);
+    if let (Some(set), ListenerOwner::Set(name)) = (set, &listener.owner) {
+        merged.add_socket(set_object(name), &set.metadata);
     }
     merged.add_socket(key.object(), &resolution.gateway.metadata);
     let mut parts = Vec::new();
-    if let Some((route, refs)) = resolution.serving(index) {
+    if let Some((route, refs)) = serving {
         merged.add_connection(route.key.object(), route.route.metadata());
-        parts.extend(refs.iter().map(|it| split::part(it, &route.route, objects, options, problems)));
+        parts.extend(refs.iter().map(|it| split::part(it, &route.route, objects, options, &mut problems)));
         if let [ResolvedRef { target: Ok(Backend::Service { key, service, .. }), .. }] = refs {
             merged.add_connect_timeout(key.object(), &service.metadata);
         }
     }
-    let port = ServicePort {
+    let plan = Box::new(split::listener(key, service_port(listener), &merged, options, &mut problems));
+    Arc::new(ListenerPlan { plan, parts, problems, inputs })
+}
+
+/// The listener as the port of a Service.
+fn service_port(listener: &MergedListener<'_>) -> ServicePort {
+    ServicePort {
         name: Some(listener.full_name()),
         port: i32::from(listener.port.unwrap_or_default()),
         protocol: Some(problem_port(listener).protocol.to_owned()),
         ..ServicePort::default()
-    };
-    ListenerPlan { plan: Box::new(split::listener(key, port, &merged, options, problems)), parts }
+    }
 }

@@ -2,6 +2,7 @@
 //! each listener.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::attachment::{Attachment, RouteRank, admits_set, attachments, set_key};
 use super::backend_refs::{self, ResolvedRef};
@@ -17,9 +18,9 @@ use crate::api::service_key::ServiceKey;
 
 /// A resolved Gateway.
 pub(super) struct Resolution<'a> {
-    pub(super) gateway: &'a Gateway,
+    pub(super) gateway: &'a Arc<Gateway>,
     /// ListenerSets that are attached, the oldest first.
-    pub(super) sets: Vec<&'a ListenerSet>,
+    pub(super) sets: Vec<&'a Arc<ListenerSet>>,
     /// Listeners of the Gateway and of the attached ListenerSets.
     pub(super) merged: Vec<MergedListener<'a>>,
     /// Listeners of ListenerSets that the Gateway does not admit.
@@ -33,7 +34,7 @@ pub(super) struct Resolution<'a> {
 }
 
 impl<'a> Resolution<'a> {
-    pub(super) fn new(key: &ServiceKey, gateway: &'a Gateway, objects: &'a Objects) -> Self {
+    pub(super) fn new(key: &ServiceKey, gateway: &'a Arc<Gateway>, objects: &'a Objects) -> Self {
         let allowed = gateway.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
         let (sets, refused): (Vec<_>, Vec<_>) = listeners::sets_of(key, &objects.gateway_api)
             .into_iter()
