@@ -291,9 +291,9 @@ const NO_SERVICE_IMPORTS: Option<&str> = Some(
 );
 
 /// Definition of a kind of the Gateway API. Before its release 1.6, routes had version v1alpha2.
-const fn of_gateway_api(plural: &'static str, outdated: Option<&'static str>) -> Option<Definition> {
+const fn of_gateway_api(plural: &'static str, outdated: Option<&'static str>) -> Definition {
     let api_versions = &["gateway.networking.k8s.io/v1"];
-    Some(Definition { group: gateway_api::GROUP, plural, api_versions, outdated })
+    Definition { group: gateway_api::GROUP, plural, api_versions, outdated }
 }
 
 /// Version of routes before release 1.6 of the Gateway API.
@@ -346,7 +346,7 @@ kinds! {
         Local "gatewayClass" {
             need: Need::Optional,
             remedy: NO_GATEWAY_API,
-            definition: of_gateway_api("gatewayclasses", None),
+            definition: Some(of_gateway_api("gatewayclasses", None)),
             affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, class: &GatewayClass, affected: &mut dyn FnMut(ServiceKey)) {
@@ -358,7 +358,7 @@ kinds! {
         Local "gateway" {
             need: Need::Optional,
             remedy: NO_GATEWAY_API,
-            definition: of_gateway_api("gateways", None),
+            definition: Some(of_gateway_api("gateways", None)),
             guarded_as: Some("Gateway")
         };
     /// ListenerSets.
@@ -366,7 +366,7 @@ kinds! {
         Local "listenerSet" {
             need: Need::Optional,
             remedy: NO_GATEWAY_API,
-            definition: of_gateway_api("listenersets", None),
+            definition: Some(of_gateway_api("listenersets", None)),
             guarded_as: Some("ListenerSet"),
             affects: Affects::Dependents
         } {
@@ -379,7 +379,7 @@ kinds! {
         Local "tcpRoute" {
             need: Need::Optional,
             remedy: NO_GATEWAY_API,
-            definition: of_gateway_api("tcproutes", OLD_ROUTES),
+            definition: Some(of_gateway_api("tcproutes", OLD_ROUTES)),
             guarded_as: Some("TCPRoute"),
             affects: Affects::Dependents
         } {
@@ -392,7 +392,7 @@ kinds! {
         Local "udpRoute" {
             need: Need::Optional,
             remedy: NO_GATEWAY_API,
-            definition: of_gateway_api("udproutes", OLD_ROUTES),
+            definition: Some(of_gateway_api("udproutes", OLD_ROUTES)),
             guarded_as: Some("UDPRoute"),
             affects: Affects::Dependents
         } {
@@ -405,7 +405,7 @@ kinds! {
         Local "tlsRoute" {
             need: Need::Optional,
             remedy: NO_GATEWAY_API,
-            definition: of_gateway_api("tlsroutes", OLD_ROUTES),
+            definition: Some(of_gateway_api("tlsroutes", OLD_ROUTES)),
             guarded_as: Some("TLSRoute"),
             affects: Affects::Dependents
         } {

@@ -278,7 +278,7 @@ mod tests {
     }
 
     fn route(backend: BackendReference) -> RouteSpec {
-        let rule = RouteRule { backend_refs: vec![backend], ..RouteRule::default() };
+        let rule = RouteRule { backend_refs: vec![backend] };
         RouteSpec { rules: vec![rule], ..RouteSpec::default() }
     }
 
