@@ -8,7 +8,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sheave_model::{Endpoint, EndpointState, Frontend, Route};
+use sheave_model::{
+    Endpoint, EndpointState, Frontend, FrontendSource, PartTarget, RefusedPart, Route, Share, Split,
+    SplitPart,
+};
 
 /// State of a Service, from worst to best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -54,6 +57,46 @@ pub enum Fault {
     OnlyTerminating,
     /// A cluster has no serving endpoint, and others have.
     EmptyCluster(Arc<str>),
+    /// No route is attached to the listener of a Gateway.
+    NoRoute,
+    /// No backend of the listener's route has a weight.
+    NoWeight,
+    /// None of several backends of the route serves; the first of them.
+    NoBackend(RefusedBackend),
+    /// Some backends of the route serve, but others refuse their share.
+    RefusedShare {
+        /// Share of new connections that is refused.
+        share: Share,
+        /// The first backend that refuses.
+        first: RefusedBackend,
+    },
+}
+
+/// Backend of a route that refuses its share of new connections. Displays as `backend: reason`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedBackend {
+    /// Name of the part, such as `Service shop/web:80`.
+    pub backend: Arc<str>,
+    /// Why it refuses.
+    pub why: Box<RefusalReason>,
+}
+
+/// Why a backend refuses its share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// The reference cannot be served.
+    Invalid(RefusedPart),
+    /// No endpoint can be chosen.
+    Broken(Fault),
+}
+
+impl fmt::Display for RefusedBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.why {
+            RefusalReason::Invalid(reason) => write!(f, "{}: {}", self.backend, reason.name()),
+            RefusalReason::Broken(fault) => write!(f, "{}: {fault}", self.backend),
+        }
+    }
 }
 
 impl Fault {
@@ -65,9 +108,15 @@ impl Fault {
             | Self::NoEndpoint(_)
             | Self::NoLocalEndpoint
             | Self::NoCommonNode
-            | Self::NoneChosen => ServiceState::Broken,
+            | Self::NoneChosen
+            | Self::NoRoute
+            | Self::NoWeight
+            | Self::NoBackend(_) => ServiceState::Broken,
             Self::Unhealthy { failing, serving, .. } if failing >= serving => ServiceState::Broken,
-            Self::Unhealthy { .. } | Self::OnlyTerminating | Self::EmptyCluster(_) => ServiceState::Degraded,
+            Self::Unhealthy { .. }
+            | Self::OnlyTerminating
+            | Self::EmptyCluster(_)
+            | Self::RefusedShare { .. } => ServiceState::Degraded,
         }
     }
 }
@@ -98,6 +147,12 @@ impl fmt::Display for Fault {
             }
             Self::OnlyTerminating => f.write_str("every endpoint that is left terminates"),
             Self::EmptyCluster(cluster) => write!(f, "no endpoint of cluster {cluster} is ready"),
+            Self::NoRoute => f.write_str("no route is attached to the listener"),
+            Self::NoWeight => f.write_str("no backend of its route has a weight"),
+            Self::NoBackend(first) => write!(f, "no backend of its route serves; {first}"),
+            Self::RefusedShare { share, first } => {
+                write!(f, "{share} of new connections are refused; {first}")
+            }
         }
     }
 }
@@ -137,7 +192,16 @@ pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> 
     if frontend.source_ranges.allowed().is_empty() {
         return Some(Fault::AdmitsNobody);
     }
-    let serving: usize = frontend.backends.iter().map(|backend| backend.endpoints.len()).sum();
+    match &frontend.split {
+        Some(split) => fault_of_split(split, gateways, live),
+        None if frontend.service.source == FrontendSource::Gateway => Some(Fault::NoRoute),
+        None => fault_of_endpoints(frontend, gateways, live),
+    }
+}
+
+/// The worst fault of the endpoints of a frontend that is not split.
+fn fault_of_endpoints(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> Option<Fault> {
+    let serving = serving(frontend);
     if serving == 0 {
         let listed = frontend.backends.iter().map(|backend| backend.capacity as usize).sum();
         return Some(Fault::NoEndpoint(listed));
@@ -164,6 +228,52 @@ pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> 
     }
     let mut empty = frontend.backends.iter().filter(|backend| backend.endpoints.is_empty());
     empty.next().map(|backend| Fault::EmptyCluster(Arc::clone(&backend.cluster)))
+}
+
+/// The worst fault of a split: each weighted part serves or refuses its share, and a fault of endpoints concerns all of them.
+fn fault_of_split(split: &Split, gateways: GatewayScope<'_>, live: Live) -> Option<Fault> {
+    let weighted: Vec<&SplitPart> = split.parts.iter().filter(|part| part.weight > 0).collect();
+    if weighted.is_empty() {
+        return Some(Fault::NoWeight);
+    }
+    let mut refused = Vec::new();
+    let mut faults = Vec::new();
+    for part in &weighted {
+        match &part.target {
+            PartTarget::Refused(reason) => refused.push((*part, RefusalReason::Invalid(*reason))),
+            PartTarget::Pool(pool) => match fault_of_endpoints(pool, gateways, Live::default()) {
+                Some(fault) if fault.state() == ServiceState::Broken => {
+                    refused.push((*part, RefusalReason::Broken(fault)));
+                }
+                fault => faults.extend(fault),
+            },
+        }
+    }
+    let all = refused.len() == weighted.len();
+    let weight = refused.iter().map(|(part, _)| u64::from(part.weight)).sum();
+    let first = refused.into_iter().next().map(|(part, why)| {
+        // What is wrong with the only backend is wrong with the whole.
+        match (why, &*weighted) {
+            (RefusalReason::Broken(fault), [_]) => fault,
+            (why, _) => {
+                let first = RefusedBackend { backend: Arc::clone(&part.name), why: Box::new(why) };
+                let share = split.share(weight);
+                if all { Fault::NoBackend(first) } else { Fault::RefusedShare { share, first } }
+            }
+        }
+    });
+    let unhealthy = (live.failing > 0).then(|| Fault::Unhealthy {
+        failing: live.failing,
+        serving: split.open_pools().map(serving).sum(),
+        first: live.first_failing,
+    });
+    let none_chosen = live.none_chosen.then_some(Fault::NoneChosen);
+    first.into_iter().chain(none_chosen).chain(unhealthy).chain(faults).min_by_key(Fault::state)
+}
+
+/// Number of endpoints that serve.
+fn serving(frontend: &Frontend) -> usize {
+    frontend.backends.iter().map(|backend| backend.endpoints.len()).sum()
 }
 
 /// Serving endpoints that the policy permits to these gateways.
@@ -213,32 +323,4 @@ impl ServiceHealth {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_service_is_broken_if_every_frontend_is_and_degraded_if_some_is_or_it_has_a_problem() {
-        use ServiceState::{Broken, Degraded, Serving};
-        let (broken, degraded) = (Fault::AdmitsNobody, Fault::OnlyTerminating);
-        let health = |frontends: &[Option<&Fault>], has_problem| {
-            ServiceHealth::new(frontends.iter().map(|fault| (*fault, 1)), has_problem)
-        };
-        let state = |frontends: &[Option<&Fault>], has_problem| health(frontends, has_problem).state;
-        assert_eq!(state(&[None, None], false), Serving);
-        assert_eq!(state(&[None, None], true), Degraded);
-        assert_eq!(state(&[None, Some(&degraded)], false), Degraded);
-        assert_eq!(state(&[None, Some(&broken)], true), Degraded);
-        assert_eq!(state(&[Some(&broken), Some(&broken)], false), Broken);
-        assert_eq!(health(&[], true), ServiceHealth { state: Broken, worst: None });
-    }
-
-    #[test]
-    fn the_frontend_that_explains_a_state_is_the_worst_and_the_first_of_those() {
-        let (broken, degraded) = (Fault::AdmitsNobody, Fault::OnlyTerminating);
-        let worst = |frontends: &[(Option<&Fault>, usize)]| {
-            ServiceHealth::new(frontends.iter().copied(), false).worst
-        };
-        assert_eq!(worst(&[(None, 0), (Some(&degraded), 2), (Some(&broken), 3)]), Some(2));
-        assert_eq!(worst(&[(None, 2), (None, 1), (None, 1)]), Some(1));
-    }
-}
+mod tests;

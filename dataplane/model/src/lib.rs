@@ -15,6 +15,7 @@ mod frontend;
 mod health;
 mod limits;
 mod log_sample;
+mod share;
 mod source_ranges;
 mod split;
 mod table;
@@ -34,6 +35,7 @@ pub use frontend::{
 pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{Ipv6Prefix, ServiceLimits, ServiceTimeouts};
 pub use log_sample::LogSample;
+pub use share::Share;
 pub use source_ranges::SourceRanges;
 pub use split::{PartTarget, RefusedPart, Split, SplitPart};
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::frontend::Frontend;
+use crate::share::Share;
 
 /// Traffic of a frontend split by weight over several parts. The part of a new connection or flow is chosen by weight before anything
 /// else, then an endpoint inside the part. Weights never follow health: a part without a usable endpoint refuses its share.
@@ -77,6 +78,11 @@ impl Split {
     pub fn open_pools(&self) -> impl Iterator<Item = &Frontend> {
         let open = self.parts.iter().filter(|part| part.weight > 0);
         open.filter_map(SplitPart::pool).map(AsRef::as_ref)
+    }
+
+    /// Share of new connections that parts of this weight together get.
+    pub fn share(&self, weight: u64) -> Share {
+        Share { part: weight, whole: self.parts.iter().map(|part| u64::from(part.weight)).sum() }
     }
 }
 
