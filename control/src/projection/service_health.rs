@@ -70,6 +70,8 @@ pub enum Fault {
         /// The first backend that refuses.
         first: RefusedBackend,
     },
+    /// This many routes are attached to the listener without getting its traffic, since another one is older.
+    Superseded(u32),
 }
 
 /// Backend of a route that refuses its share of new connections. Displays as `backend: reason`.
@@ -116,7 +118,8 @@ impl Fault {
             Self::Unhealthy { .. }
             | Self::OnlyTerminating
             | Self::EmptyCluster(_)
-            | Self::RefusedShare { .. } => ServiceState::Degraded,
+            | Self::RefusedShare { .. }
+            | Self::Superseded(_) => ServiceState::Degraded,
         }
     }
 }
@@ -152,6 +155,10 @@ impl fmt::Display for Fault {
             Self::NoBackend(first) => write!(f, "no backend of its route serves; {first}"),
             Self::RefusedShare { share, first } => {
                 write!(f, "{share} of new connections are refused; {first}")
+            }
+            Self::Superseded(1) => f.write_str("another route is attached and gets nothing: this one is older"),
+            Self::Superseded(others) => {
+                write!(f, "{others} other routes are attached and get nothing: this one is older")
             }
         }
     }
@@ -249,7 +256,7 @@ fn fault_of_split(split: &Split, gateways: GatewayScope<'_>, live: Live) -> Opti
             },
         }
     }
-    let all = refused.len() == weighted.len();
+    let none_serves = refused.len() == weighted.len();
     let weight = refused.iter().map(|(part, _)| u64::from(part.weight)).sum();
     let first = refused.into_iter().next().map(|(part, why)| {
         // What is wrong with the only backend is wrong with the whole.
@@ -258,7 +265,7 @@ fn fault_of_split(split: &Split, gateways: GatewayScope<'_>, live: Live) -> Opti
             (why, _) => {
                 let first = RefusedBackend { backend: Arc::clone(&part.name), why: Box::new(why) };
                 let share = split.share(weight);
-                if all { Fault::NoBackend(first) } else { Fault::RefusedShare { share, first } }
+                if none_serves { Fault::NoBackend(first) } else { Fault::RefusedShare { share, first } }
             }
         }
     });
@@ -268,7 +275,9 @@ fn fault_of_split(split: &Split, gateways: GatewayScope<'_>, live: Live) -> Opti
         first: live.first_failing,
     });
     let none_chosen = live.none_chosen.then_some(Fault::NoneChosen);
-    first.into_iter().chain(none_chosen).chain(unhealthy).chain(faults).min_by_key(Fault::state)
+    let superseded = (split.superseded > 0).then_some(Fault::Superseded(split.superseded));
+    let all = first.into_iter().chain(none_chosen).chain(unhealthy).chain(faults).chain(superseded);
+    all.min_by_key(Fault::state)
 }
 
 /// Number of endpoints that serve.

@@ -10,8 +10,12 @@ use crate::share::Share;
 ///
 /// What concerns the socket and the client's side of connections comes from the frontend that is split: its source ranges, trusted
 /// proxies, client sources, limits, timeouts and log sample. What concerns endpoints comes from the pools.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Split {
+    /// The route that has the traffic, such as `TCPRoute shop/web`. Only shown.
+    pub route: Arc<str>,
+    /// Number of other routes that ask for the traffic and get none, since this one is older. Only shown.
+    pub superseded: u32,
     /// The parts, in the order of the spec: 1 to 16.
     pub parts: Vec<SplitPart>,
 }

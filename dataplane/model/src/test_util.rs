@@ -108,7 +108,7 @@ pub fn split(number: u32, algorithm: Algorithm, parts: impl IntoIterator<Item = 
     whole.service.source = FrontendSource::Gateway;
     whole.backends = Arc::new([]);
     let parts = parts.into_iter().collect();
-    whole.split = Some(Arc::new(Split { parts }));
+    whole.split = Some(Arc::new(Split { route: "TCPRoute default/route".into(), superseded: 0, parts }));
     let addr = whole.addr;
     change_pools(&mut whole, |pool| {
         (pool.addr, pool.algorithm, pool.service.protocol) = (addr, algorithm, addr.protocol);

@@ -197,7 +197,7 @@ impl UdpGateway {
             backends: Arc::new([]),
             external: Route::Reject,
             internal: Route::Reject,
-            split: Some(Arc::new(Split { parts })),
+            split: Some(Arc::new(Split { parts, ..Split::default() })),
             ..Frontend::clone(spec)
         };
         table.store(Arc::new(follow(&before, [whole])));

@@ -144,6 +144,9 @@ fn frontend(
         SplitPart { name: Arc::clone(&part.name), weight: part.weight, target }
     });
     let parts: Vec<SplitPart> = parts.collect();
-    frontend.split = (!parts.is_empty()).then(|| Arc::new(Split { parts }));
+    frontend.split = listener
+        .route
+        .as_ref()
+        .map(|route| Arc::new(Split { route: Arc::clone(route), superseded: listener.superseded, parts }));
     frontend
 }

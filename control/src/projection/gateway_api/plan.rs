@@ -58,6 +58,10 @@ impl GatewayPlan {
 pub(in crate::projection) struct ListenerPlan {
     /// The listener as a Service of its one port.
     pub(in crate::projection) plan: Box<Plan>,
+    /// Name of the route that serves it.
+    pub(in crate::projection) route: Option<Arc<str>>,
+    /// Number of attached routes that do not serve it.
+    pub(in crate::projection) superseded: u32,
     /// Backends of its route; empty without one.
     pub(in crate::projection) parts: Vec<PartPlan>,
     /// Problems of what it was planned from.
@@ -81,6 +85,7 @@ struct ListenerInputs {
     gateway: Arc<Gateway>,
     set: Option<Arc<ListenerSet>>,
     route: Option<(AnyRoute, Vec<ResolvedRef>)>,
+    superseded: u32,
 }
 
 impl ListenerInputs {
@@ -99,7 +104,7 @@ impl ListenerInputs {
             }
             _ => false,
         };
-        (self.index, &self.name) == (other.index, &other.name)
+        (self.index, &self.name, self.superseded) == (other.index, &other.name, other.superseded)
             && Arc::ptr_eq(&self.gateway, &other.gateway)
             && same_set
             && same_route
@@ -272,6 +277,7 @@ fn listener_plan(
         gateway: Arc::clone(resolution.gateway),
         set: set.map(Arc::clone),
         route: serving.map(|(route, refs)| (route.route.clone(), refs.to_vec())),
+        superseded: resolution.superseded(index),
     };
     // Clusters of a ServiceImport are part of the plan, and their slices are not among the inputs.
     let is_import = |it: &ResolvedRef| matches!(it.target, Ok(Backend::Import { .. }));
@@ -295,7 +301,9 @@ fn listener_plan(
         }
     }
     let plan = Box::new(split::listener(key, service_port(listener), &merged, options, &mut problems));
-    Arc::new(ListenerPlan { plan, parts, problems, inputs })
+    let route = serving.map(|(route, _)| route.key.to_string().into());
+    let superseded = inputs.superseded;
+    Arc::new(ListenerPlan { plan, route, superseded, parts, problems, inputs })
 }
 
 /// The listener as the port of a Service.

@@ -31,6 +31,8 @@ pub(super) struct Resolution<'a> {
     refs: Vec<Vec<ResolvedRef>>,
     /// Index of the route that serves each listener.
     serving: BTreeMap<usize, usize>,
+    /// Number of routes that are attached to each listener that has any.
+    attached: BTreeMap<usize, u32>,
 }
 
 impl<'a> Resolution<'a> {
@@ -47,13 +49,23 @@ impl<'a> Resolution<'a> {
         let routes = attachments(key, &known, &merged, objects);
         let refs = routes.iter().map(|it| backend_refs::resolve(&it.key, &it.route, objects)).collect();
         let serving = serving_routes(&merged, &routes);
-        Self { gateway, sets, merged, unattached, routes, refs, serving }
+        let mut attached = BTreeMap::<usize, u32>::new();
+        for listener in routes.iter().flat_map(Attachment::listeners) {
+            *attached.entry(listener).or_default() += 1;
+        }
+        Self { gateway, sets, merged, unattached, routes, refs, serving, attached }
     }
 
     /// The route that serves a listener, and its backends.
     pub(super) fn serving(&self, listener: usize) -> Option<(&Attachment, &[ResolvedRef])> {
         let at = *self.serving.get(&listener)?;
         Some((self.routes.get(at)?, self.refs.get(at)?))
+    }
+
+    /// Number of routes that are attached to a listener, but do not serve it.
+    pub(super) fn superseded(&self, listener: usize) -> u32 {
+        let attached = self.attached.get(&listener).copied().unwrap_or_default();
+        attached.saturating_sub(u32::from(self.serving.contains_key(&listener)))
     }
 
     /// The decisions that follow.

@@ -86,3 +86,18 @@ fn endpoints_of_a_split_that_fail_are_counted_over_all_parts() {
     let refusing = [two(), vec![refused("gone", 2)]].concat();
     assert_eq!(with(refusing, 2), text(ServiceState::Broken, "all 2 endpoints are unhealthy"), "worst first");
 }
+
+#[test]
+fn a_listener_is_degraded_if_a_route_waits_behind_the_one_that_serves() {
+    let with = |parts: &[SplitPart], superseded| {
+        let mut listener = split(1, Algorithm::Random, parts.to_vec());
+        let other = Split { superseded, ..Split::clone(listener.split.as_ref().unwrap()) };
+        listener.split = Some(Arc::new(other));
+        text_of(&listener, Live::default())
+    };
+    let degraded = |text: &str| Some((ServiceState::Degraded, text.to_owned()));
+    let one = "another route is attached and gets nothing: this one is older";
+    assert_eq!(with(&[pool(1, 1, ONE)], 1), degraded(one));
+    assert_eq!(with(&[pool(1, 1, ONE)], 0), None);
+    assert_eq!(with(&[pool(1, 1, &[])], 1).unwrap().0, ServiceState::Broken, "worst first");
+}

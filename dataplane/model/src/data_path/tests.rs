@@ -44,7 +44,7 @@ fn whatever_the_kernel_cannot_do_keeps_a_frontend_with_the_proxy() {
             it.affinity =
                 Affinity::ClientIp { timeout: Duration::from_secs(10), scope: AffinityScope::Service };
         }),
-        (ProxyReason::Split, |it| it.split = Some(Arc::new(crate::Split { parts: Vec::new() }))),
+        (ProxyReason::Split, |it| it.split = Some(Arc::new(crate::Split::default()))),
         (ProxyReason::Limits, |it| it.limits.connections = NonZeroU32::new(1)),
         (ProxyReason::Timeouts, |it| it.timeouts.idle = Some(Duration::from_secs(10))),
         (ProxyReason::ConnectionLog, |it| it.logged = LogSample::parse("100%").unwrap()),

@@ -450,7 +450,7 @@ proptest! {
 
     #[test]
     fn no_client_of_a_part_that_stays_is_moved_by_one_that_leaves(weights in any_weights()) {
-        let of = |parts: &[SplitPart]| Arc::new(Split { parts: parts.to_vec() });
+        let of = |parts: &[SplitPart]| Arc::new(Split { parts: parts.to_vec(), ..Split::default() });
         for whole in hashed_ways(&split(1, Algorithm::Maglev, three(weights))) {
             let parts = whole.split.as_ref().unwrap().parts.clone();
             let without = Frontend { split: Some(of(&parts[1..])), ..whole.clone() };

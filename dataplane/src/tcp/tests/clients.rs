@@ -329,7 +329,7 @@ fn split_over(frontend: &mut Frontend, weights: [u32; 2], other: SplitPart) {
     own.target = PartTarget::Pool(Arc::new(frontend.clone()));
     let parts = vec![own, SplitPart { weight: weights[1], ..other }];
     (frontend.external, frontend.internal) = (Route::Reject, Route::Reject);
-    (frontend.backends, frontend.split) = (Arc::new([]), Some(Arc::new(Split { parts })));
+    (frontend.backends, frontend.split) = (Arc::new([]), Some(Arc::new(Split { parts, ..Split::default() })));
 }
 
 #[tokio::test]
