@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::View;
 use super::escape;
 use super::problem::{LISTED, ProblemView};
-use super::routes::{EndpointView, FrontendView, RouteView, RoutesView};
+use super::routes::{BackendView, EndpointView, FrontendView, PartView, RouteView, RoutesView};
 use super::text_table::or_dash;
 
 /// Differences.
@@ -66,6 +66,9 @@ pub(crate) struct FieldDiff {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ClusterEndpoint {
+    /// Backend of the route that it belongs to; only if the frontend is split.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) backend: Option<String>,
     /// Name of its cluster.
     pub(crate) cluster: String,
     #[serde(flatten)]
@@ -73,7 +76,8 @@ pub(crate) struct ClusterEndpoint {
 }
 
 /// Fields of a frontend that are compared separately, or that manifests do not have.
-const NOT_FIELDS: [&str; 7] = ["address", "port", "protocol", "external", "internal", "backends", "closed"];
+const NOT_FIELDS: [&str; 8] =
+    ["address", "port", "protocol", "external", "internal", "backends", "split", "closed"];
 
 /// Field with what happens to clients outside the cluster.
 const EXTERNAL_ACTION: &str = "external.action";
@@ -182,13 +186,14 @@ impl FrontendDiff {
         let endpoints =
             [('-', &self.endpoints_removed), ('+', &self.endpoints_added), ('~', &self.endpoints_changed)];
         for (sign, endpoints) in endpoints {
-            for ClusterEndpoint { cluster, endpoint } in endpoints {
+            for ClusterEndpoint { backend, cluster, endpoint } in endpoints {
                 let EndpointView { address, node, state, weight, .. } = endpoint;
                 let node = or_dash(node);
+                let backend = backend.as_ref().map(|backend| format!("{backend}, ")).unwrap_or_default();
                 line(
                     text,
                     format_args!(
-                        "    {sign} {address}  cluster {cluster}, node {node}, {state}, weight {weight}"
+                        "    {sign} {address}  {backend}cluster {cluster}, node {node}, {state}, weight {weight}"
                     ),
                 );
             }
@@ -233,14 +238,15 @@ fn problems_of(view: &RoutesView, other: &RoutesView) -> Vec<ProblemView> {
     view.problems.iter().filter(|problem| !known.contains(&anywhere(problem))).cloned().collect()
 }
 
-/// Cluster and address.
-type EndpointKey = (String, String);
+/// Backend, cluster and address.
+type EndpointKey = (Option<String>, String, String);
 
 fn endpoints(frontend: &FrontendView) -> BTreeMap<EndpointKey, ClusterEndpoint> {
-    let of_backend = frontend.backends.iter().flat_map(|backend| {
-        backend.endpoints.iter().map(|endpoint| {
-            let key = (backend.cluster.clone(), endpoint.address.clone());
-            (key, ClusterEndpoint { cluster: backend.cluster.clone(), endpoint: endpoint.clone() })
+    let of_backend = frontend.all_backends().flat_map(|(part, backend)| {
+        backend.endpoints.iter().map(move |endpoint| {
+            let (part, cluster) = (part.map(str::to_owned), backend.cluster.clone());
+            let key = (part.clone(), cluster.clone(), endpoint.address.clone());
+            (key, ClusterEndpoint { backend: part, cluster, endpoint: endpoint.clone() })
         })
     });
     of_backend.collect()
@@ -267,13 +273,49 @@ fn fields(old: &FrontendView, new: &FrontendView) -> Vec<FieldDiff> {
         let action = |route: &RouteView| Value::from(route.action.clone());
         fields.push(FieldDiff { field: field.to_owned(), old: action(old), new: action(new) });
     }
-    fields.push(FieldDiff { field: "clusters".to_owned(), old: clusters(old), new: clusters(new) });
+    fields.push(FieldDiff {
+        field: "clusters".to_owned(),
+        old: clusters(&old.backends),
+        new: clusters(&new.backends),
+    });
+    fields.push(FieldDiff { field: "split".to_owned(), old: split(old), new: split(new) });
+    fields.extend(old.parts().iter().flat_map(|part| {
+        let now = new.parts().iter().find(|now| now.reference == part.reference);
+        now.map(|now| pool_fields(part, now)).unwrap_or_default()
+    }));
     fields.retain(|field| field.old != field.new);
     fields
 }
 
-fn object(frontend: &FrontendView) -> Map<String, Value> {
-    match serde_json::to_value(frontend) {
+/// Fields of what a part forwards to, except endpoints.
+fn pool_fields(old: &PartView, new: &PartView) -> Vec<FieldDiff> {
+    let (Some(before), Some(after)) = (&old.pool, &new.pool) else { return Vec::new() };
+    let (before, after) = (object(before), object(after));
+    let field = |name: &str| format!("split.{}.{name}", new.reference);
+    let keys = after.keys().filter(|key| !NOT_FIELDS.contains(&key.as_str()));
+    let mut fields: Vec<FieldDiff> = keys
+        .map(|key| FieldDiff {
+            field: field(key),
+            old: before.get(key).cloned().unwrap_or_default(),
+            new: after.get(key).cloned().unwrap_or_default(),
+        })
+        .collect();
+    let (old, new) = (clusters(old.backends()), clusters(new.backends()));
+    fields.push(FieldDiff { field: field("clusters"), old, new });
+    fields
+}
+
+/// Weights of the parts, and why some are refused.
+fn split(frontend: &FrontendView) -> Value {
+    let text = |part: &PartView| {
+        let refused = part.refused.as_ref().map(|reason| format!(", refused: {reason}")).unwrap_or_default();
+        format!("{} (weight {}{refused})", part.reference, part.weight)
+    };
+    frontend.parts().iter().map(text).collect::<Vec<_>>().join(", ").into()
+}
+
+fn object(view: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(view) {
         Ok(Value::Object(object)) => object,
         // Serialization fails only for maps with other keys than strings; there are none here.
         Ok(_) | Err(_) => Map::new(),
@@ -281,11 +323,11 @@ fn object(frontend: &FrontendView) -> Map<String, Value> {
 }
 
 /// Weights and priorities of clusters.
-fn clusters(frontend: &FrontendView) -> Value {
-    let text = |backend: &super::routes::BackendView| {
+fn clusters(backends: &[BackendView]) -> Value {
+    let text = |backend: &BackendView| {
         format!("{} (weight {}, priority {})", backend.cluster, backend.weight, backend.priority)
     };
-    frontend.backends.iter().map(text).collect::<Vec<_>>().join(", ").into()
+    backends.iter().map(text).collect::<Vec<_>>().join(", ").into()
 }
 
 /// Outcome for clients outside the cluster.

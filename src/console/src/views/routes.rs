@@ -4,6 +4,7 @@ mod failover;
 mod health;
 mod limits;
 mod published;
+mod split;
 mod text;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,13 +17,14 @@ use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
 use sheave_dataplane::KernelPathErrors;
 use sheave_model::{
     Affinity, AffinityScope, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr,
-    EndpointState, Frontend, FrontendAddr, FrontendSource, ProxyReason, Route, RoutingTable,
+    EndpointState, Frontend, FrontendAddr, FrontendSource, ProxyReason, Route, RoutingTable, ServicePort,
 };
 
 pub(crate) use self::failover::FailoverView;
 pub(crate) use self::health::HealthView;
 pub(crate) use self::limits::LimitsView;
 pub(crate) use self::published::{HealthCheckView, PublishedView};
+pub(crate) use self::split::PartView;
 use super::problem::ProblemView;
 use crate::views::steering::SteeringView;
 
@@ -47,8 +49,8 @@ pub struct RoutesView {
     pub health_checks: Vec<HealthCheckView>,
     /// Problems by object, reason and field.
     pub problems: Vec<ProblemView>,
-    /// Objects of type LoadBalancer that do not ask for this gateway; those that probably mean to come first. They are
-    /// not Problems, since another implementation may serve them.
+    /// Objects of type LoadBalancer and Gateways that do not ask for this gateway; those that probably mean to come first, and routes
+    /// without a Gateway last. They are not Problems, since another implementation may serve them.
     #[serde(default)]
     pub not_served: Vec<ProblemView>,
     /// Reasons why there may be less than expected, as sentences.
@@ -115,8 +117,17 @@ pub struct FrontendView {
     /// Distribution of traffic over clusters; null if there is only one.
     #[serde(default)]
     pub failover: Option<FailoverView>,
-    /// Endpoints by cluster.
+    /// Endpoints by cluster; empty if the traffic is split.
     pub backends: Vec<BackendView>,
+    /// Listener of a Gateway that it is for, as `namespace/gateway/listener`. Missing for Services, as the next two are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listener: Option<String>,
+    /// Route that the listener serves, such as `TCPRoute shop/web`; missing if none is attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// Backends of the route, in its order; missing if no route is attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Vec<PartView>>,
 }
 
 const KERNEL: &str = "kernel";
@@ -316,11 +327,14 @@ impl From<&Frontend> for FrontendView {
             limits: LimitsView::of(frontend),
             connection_log: (!frontend.logged.is_none()).then(|| frontend.logged.to_string()),
             closed: None,
-            external: RouteView::new(&frontend.external, frontend),
-            internal: RouteView::new(&frontend.internal, frontend),
+            external: RouteView::new(frontend, |it| &it.external),
+            internal: RouteView::new(frontend, |it| &it.internal),
             health: HealthView::from(frontend.health.as_ref()),
             failover: FailoverView::of(frontend),
             backends: frontend.backends.iter().map(BackendView::from).collect(),
+            listener: listener_name(&frontend.service),
+            route: frontend.split.as_ref().map(|split| split.route.as_ref().to_owned()),
+            split: frontend.split.as_ref().map(|split| split.parts.iter().map(PartView::from).collect()),
         }
     }
 }
@@ -355,14 +369,19 @@ impl AffinityView {
 }
 
 impl RouteView {
-    fn new(route: &Route, frontend: &Frontend) -> Self {
-        let mut endpoints: Vec<EndpointAddr> =
-            route.candidates().iter().map(|&candidate| frontend.endpoint(candidate).addr).collect();
+    /// The route `of` a frontend. If it is split, clients get the endpoints of all parts that have a weight.
+    fn new(frontend: &Frontend, of: impl Fn(&Frontend) -> &Route) -> Self {
+        let whole = frontend.split.is_none().then_some(frontend);
+        let pools = frontend.split.iter().flat_map(|split| split.open_pools());
+        let of_pool = |pool: &Frontend| -> Vec<EndpointAddr> {
+            of(pool).candidates().iter().map(|&candidate| pool.endpoint(candidate).addr).collect()
+        };
+        let mut endpoints: Vec<EndpointAddr> = whole.into_iter().chain(pools).flat_map(of_pool).collect();
         endpoints.sort_unstable();
-        // Two clusters may have the same address.
+        // Two clusters or parts may have the same address.
         endpoints.dedup();
         Self {
-            action: action_name(route).to_owned(),
+            action: action_name(frontend.route(&of)).to_owned(),
             endpoints: endpoints.iter().map(ToString::to_string).collect(),
         }
     }
@@ -431,6 +450,12 @@ pub(crate) fn algorithm_name(algorithm: Algorithm) -> &'static str {
         Algorithm::RoundRobin => "round-robin",
         Algorithm::Random => "random",
     }
+}
+
+/// Name of a Gateway's listener, as `namespace/gateway/listener`; `None` for other objects.
+pub(crate) fn listener_name(service: &ServicePort) -> Option<String> {
+    let ServicePort { source, port_name, .. } = service;
+    (*source == FrontendSource::Gateway).then(|| format!("{service}/{port_name}"))
 }
 
 /// Name of an object's kind.

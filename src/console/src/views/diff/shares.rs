@@ -14,10 +14,21 @@ pub(super) fn moved(old: &FrontendView, new: &FrontendView) -> f64 {
     before.iter().map(lost).sum::<f64>().clamp(0.0, 1.0)
 }
 
-/// Share of each endpoint that clients outside the cluster can reach. Of clusters with different priorities, only the first ones
-/// count.
+/// Share of each endpoint that clients outside the cluster can reach. What a split refuses reaches none.
 fn shares(frontend: &FrontendView) -> BTreeMap<&str, f64> {
     let candidates = &frontend.external.endpoints;
+    let mut shares = of_backends(&frontend.backends, candidates);
+    let whole: f64 = frontend.parts().iter().map(|part| f64::from(part.weight)).sum();
+    for part in frontend.parts().iter().filter(|part| part.weight > 0) {
+        for (endpoint, share) in of_backends(part.backends(), candidates) {
+            *shares.entry(endpoint).or_default() += share * f64::from(part.weight) / whole;
+        }
+    }
+    shares
+}
+
+/// Share of each endpoint among these. Of clusters with different priorities, only the first ones count.
+fn of_backends<'a>(backends: &'a [BackendView], candidates: &[String]) -> BTreeMap<&'a str, f64> {
     let weights = |backend: &BackendView| -> Vec<(f64, usize)> {
         let chosen = backend
             .endpoints
@@ -26,8 +37,7 @@ fn shares(frontend: &FrontendView) -> BTreeMap<&str, f64> {
             .filter(|(_, endpoint)| candidates.contains(&endpoint.address));
         chosen.map(|(index, endpoint)| (f64::from(endpoint.weight), index)).collect()
     };
-    let serving: Vec<(&BackendView, Vec<(f64, usize)>)> = frontend
-        .backends
+    let serving: Vec<(&BackendView, Vec<(f64, usize)>)> = backends
         .iter()
         .map(|backend| (backend, weights(backend)))
         .filter(|(_, weights)| weights.iter().any(|(weight, _)| *weight > 0.0))

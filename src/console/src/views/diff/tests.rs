@@ -49,6 +49,9 @@ fn frontend(address: &str, endpoints: &[(&str, u16)]) -> FrontendView {
             capacity: 0,
             endpoints: endpoints.iter().map(|(address, weight)| endpoint(address, *weight)).collect(),
         }],
+        listener: None,
+        route: None,
+        split: None,
     }
 }
 

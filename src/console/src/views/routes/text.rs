@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use sheave_model::Share;
+
 use super::super::problem::LISTED;
 use super::{ClientSourceView, EndpointView, FrontendView, RouteView, RoutesView};
 use crate::views::escape::line;
@@ -21,6 +23,11 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
         text += "\nFrontends: where traffic is accepted, and what clients get\n";
         text += &columns(&frontend_rows(view, wide));
     }
+    let parts = part_rows(view);
+    if parts.len() > 1 {
+        text += "\nSplits: how new connections are divided over the backends of routes\n";
+        text += &columns(&parts);
+    }
     let clusters = cluster_rows(view);
     if clusters.len() > 1 {
         text += "\nClusters: how traffic is divided, priority 0 first\n";
@@ -37,8 +44,7 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
     }
     if !view.not_served.is_empty() {
         // Writing to a String cannot fail.
-        writeln!(text, "\nNot served: {} of type LoadBalancer", count(view.not_served.len(), "object"))
-            .unwrap_or_default();
+        writeln!(text, "\nNot served: {}", count(view.not_served.len(), "object")).unwrap_or_default();
         for note in view.not_served.iter().take(LISTED) {
             text += &line(&format!("  {note}"));
         }
@@ -58,37 +64,70 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
 }
 
 fn frontend_rows(view: &RoutesView, wide: bool) -> Vec<Vec<String>> {
-    let header =
-        ["FRONTEND", "KIND", "SERVICE", "PORT", "FROM OUTSIDE", "FROM THE CLUSTER", "AFFINITY", "ALLOWED"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    if wide {
-        rows[0].extend(WIDE.map(str::to_owned));
-    }
+    let listeners = view.frontends.iter().any(|frontend| frontend.listener.is_some());
+    let mut header = vec!["FRONTEND", "KIND", "SERVICE", "PORT"];
+    header.extend(LISTENERS.iter().filter(|_| listeners));
+    header.extend(["FROM OUTSIDE", "FROM THE CLUSTER", "AFFINITY", "ALLOWED"]);
+    header.extend(WIDE.iter().filter(|_| wide));
+    let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
     rows.extend(view.frontends.iter().map(|frontend| {
-        let affinity = frontend.affinity.as_ref().map_or_else(
-            || "-".to_owned(),
-            |affinity| format!("client address, {} s", affinity.client_ip.timeout_seconds),
-        );
-        let allowed = match frontend.source_ranges.as_slice() {
-            [] if frontend.admits_nobody => "nobody".to_owned(),
-            [] => "all".to_owned(),
-            ranges => ranges.join(", "),
-        };
-        let mut row = vec![
-            frontend.place(),
-            frontend.kind.clone(),
-            service(&frontend.service, &frontend.source),
-            or_dash(&frontend.port_name),
-            outcome(frontend, &frontend.external),
-            outcome(frontend, &frontend.internal),
-            affinity,
-            allowed,
-        ];
+        let mut row = vec![frontend.place(), frontend.kind.clone()];
+        row.extend(owner(frontend));
+        if listeners {
+            let names = [&frontend.listener, &frontend.route];
+            row.extend(names.map(|name| or_dash(name.as_deref().unwrap_or_default())));
+        }
+        row.extend([outcome(frontend, &frontend.external), outcome(frontend, &frontend.internal)]);
+        row.extend(clients(frontend));
         if wide {
             row.extend(details(frontend));
         }
         row
     }));
+    rows
+}
+
+/// Additional columns if there are Gateways.
+const LISTENERS: [&str; 2] = ["LISTENER", "ROUTE"];
+
+/// Service and port that a frontend belongs to; dashes for a listener, which has a column of its own.
+fn owner(frontend: &FrontendView) -> [String; 2] {
+    if frontend.listener.is_some() {
+        return ["-", "-"].map(str::to_owned);
+    }
+    [service(&frontend.service, &frontend.source), or_dash(&frontend.port_name)]
+}
+
+/// Affinity and allowed clients.
+fn clients(frontend: &FrontendView) -> [String; 2] {
+    let affinity = frontend.affinity.as_ref().map_or_else(
+        || "-".to_owned(),
+        |affinity| format!("client address, {} s", affinity.client_ip.timeout_seconds),
+    );
+    let allowed = match frontend.source_ranges.as_slice() {
+        [] if frontend.admits_nobody => "nobody".to_owned(),
+        [] => "all".to_owned(),
+        ranges => ranges.join(", "),
+    };
+    [affinity, allowed]
+}
+
+/// Parts of each frontend that is split.
+fn part_rows(view: &RoutesView) -> Vec<Vec<String>> {
+    let header = ["FRONTEND", "BACKEND", "WEIGHT", "SHARE", "GOES TO"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for frontend in &view.frontends {
+        let mut place = frontend.place();
+        rows.extend(frontend.parts().iter().map(|part| {
+            vec![
+                std::mem::take(&mut place),
+                part.reference.clone(),
+                part.weight.to_string(),
+                frontend.share(std::iter::once(part)).to_string(),
+                part.outcome(&frontend.external),
+            ]
+        }));
+    }
     rows
 }
 
@@ -110,9 +149,13 @@ fn details(frontend: &FrontendView) -> [String; 4] {
 fn cluster_rows(view: &RoutesView) -> Vec<Vec<String>> {
     let header = ["FRONTEND", "CLUSTER", "PRIORITY", "WEIGHT", "SERVE", "OF"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for frontend in view.frontends.iter().filter(|frontend| frontend.failover.is_some()) {
+    for frontend in &view.frontends {
         let mut place = frontend.place();
-        rows.extend(frontend.backends.iter().map(|backend| {
+        let own = frontend.backends.iter().filter(|_| frontend.failover.is_some());
+        let pools = frontend.parts().iter().filter_map(|part| part.pool.as_ref());
+        let pools = pools.filter(|pool| pool.failover.is_some());
+        let backends = own.chain(pools.flat_map(|pool| &pool.backends));
+        rows.extend(backends.map(|backend| {
             vec![
                 std::mem::take(&mut place),
                 backend.cluster.clone(),
@@ -128,18 +171,26 @@ fn cluster_rows(view: &RoutesView) -> Vec<Vec<String>> {
 
 /// `namespace/name`, marked if it is not a Service.
 fn service(name: &str, source: &str) -> String {
-    if source == "MultiClusterService" { format!("{name} (multi-cluster)") } else { name.to_owned() }
+    match source {
+        "MultiClusterService" => format!("{name} (multi-cluster)"),
+        "Gateway" => format!("{name} (Gateway)"),
+        _ => name.to_owned(),
+    }
 }
 
 fn endpoint_rows(view: &RoutesView) -> Vec<Vec<String>> {
     let header = ["FRONTEND", "ENDPOINT", "STATE", "CLUSTER", "NODE", "ZONE", "WEIGHT", "USED"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let split = view.frontends.iter().any(|frontend| !frontend.parts().is_empty());
+    if split {
+        rows[0].insert(1, "BACKEND".to_owned());
+    }
     for frontend in &view.frontends {
         let mut place = frontend.place();
-        for backend in &frontend.backends {
+        for (part, backend) in frontend.all_backends() {
             for endpoint in &backend.endpoints {
                 let here = if endpoint.local { " (here)" } else { "" };
-                rows.push(vec![
+                let mut row = vec![
                     // Shown once per frontend.
                     std::mem::take(&mut place),
                     endpoint.address.clone(),
@@ -149,7 +200,11 @@ fn endpoint_rows(view: &RoutesView) -> Vec<Vec<String>> {
                     or_dash(&endpoint.zone),
                     endpoint.weight.to_string(),
                     used(frontend, endpoint).to_owned(),
-                ]);
+                ];
+                if split {
+                    row.insert(1, part.unwrap_or("-").to_owned());
+                }
+                rows.push(row);
             }
         }
     }
@@ -196,14 +251,21 @@ fn outcome(frontend: &FrontendView, route: &RouteView) -> String {
         return "closed here".to_owned();
     }
     match route.action.as_str() {
-        "Forward" => count(route.endpoints.len(), "endpoint"),
+        "Forward" => {
+            let endpoints = count(route.endpoints.len(), "endpoint");
+            match frontend.refused_share(route) {
+                Share { part: 0, .. } => endpoints,
+                refused => format!("{endpoints}, {refused} refused"),
+            }
+        }
+        "Reject" if frontend.listener.is_some() && frontend.route.is_none() => "refused: no route".to_owned(),
         "Reject" => "refused: no endpoints".to_owned(),
         "Drop" => "dropped: none here".to_owned(),
         other => other.to_owned(),
     }
 }
 
-fn count(number: usize, what: &str) -> String {
+pub(super) fn count(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
 }
