@@ -144,6 +144,8 @@ pub mod reason {
     pub const ROUTE_SUPERSEDED: &str = "RouteSuperseded";
     /// A backend of a route does not exist or may not be used. Its share of the traffic is refused.
     pub const BACKEND_REF_INVALID: &str = "BackendRefInvalid";
+    /// No backend of a route has a weight, so the listeners that the route serves refuse every connection.
+    pub const NO_WEIGHT: &str = "NoWeight";
     /// Endpoints of two clusters have the same address, and no route distinguishes the clusters.
     pub const OVERLAPPING_ADDRESSES: &str = "OverlappingAddresses";
 }

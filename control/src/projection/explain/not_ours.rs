@@ -1,5 +1,7 @@
-//! Reasons why Services are not ours: for the explained one, and for all of type LoadBalancer together with the class that they
-//! would need. A wrong class is the most likely mistake of a first installation.
+//! Reasons why Services and Gateways are not ours: for the explained one, and for all that ask for a load balancer together with the
+//! class that they would need. A wrong class is the most likely mistake of a first installation.
+
+mod gateway_api;
 
 use std::fmt;
 
@@ -15,7 +17,8 @@ use crate::projection::{Projector, class};
 
 impl Projector {
     /// One note for each Service and MultiClusterService of type LoadBalancer that is not for this installation, the most likely
-    /// mistakes first. The objects have no Problem, because other load balancers may serve them.
+    /// mistakes first, then for each such Gateway, and for routes whose Gateway does not exist. The objects have no Problem, because
+    /// other load balancers may serve them.
     pub fn unserved(&self, objects: &Objects) -> Vec<Problem> {
         let services = objects.services.iter().filter_map(|(key, service)| {
             let spec = service.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"))?;
@@ -32,7 +35,8 @@ impl Projector {
         });
         let mut unserved: Vec<(&ServiceKey, NotOurs)> = services.chain(exposed).collect();
         unserved.sort_by_key(|(key, elsewhere)| (elsewhere.likelihood, *key));
-        unserved.into_iter().map(|(key, elsewhere)| note(key, elsewhere)).collect()
+        let notes = unserved.into_iter().map(|(key, elsewhere)| note(key, elsewhere));
+        notes.chain(gateway_api::notes(objects, self.options.gateway_controller.as_deref())).collect()
     }
 }
 

@@ -11,6 +11,8 @@ use crate::api::objects::ObjectKey;
 pub const SERVING: &str = "sheave.dev/Serving";
 /// Reason of [`SERVING`]: an older route serves.
 pub const SUPERSEDED: &str = "Superseded";
+/// Reason of [`SERVING`]: no backend with a weight is valid.
+pub const NO_VALID_BACKEND: &str = "NoValidBackend";
 
 /// Decisions about a Gateway.
 #[derive(Clone, Debug, PartialEq)]

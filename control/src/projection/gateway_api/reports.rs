@@ -1,7 +1,7 @@
 //! Problems that follow from the decisions about a Gateway.
 
 use super::conditions::ACCEPTED;
-use super::outcome::{GatewayOutcome, SUPERSEDED};
+use super::outcome::{GatewayOutcome, NO_VALID_BACKEND, SUPERSEDED};
 use super::set_object;
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, reason};
@@ -44,6 +44,12 @@ fn report_routes(outcome: &GatewayOutcome, problems: &mut Vec<Problem>) {
         for parent in parents {
             if let Some(serving) = parent.serving.as_ref().filter(|it| it.reason == SUPERSEDED) {
                 report.add(reason::ROUTE_SUPERSEDED, "", None, serving.message.clone());
+            }
+            let serves_nothing = parent.serving.as_ref().is_some_and(|it| it.reason == NO_VALID_BACKEND);
+            // With every reference valid, only the weights are left as the cause.
+            if serves_nothing && parent.resolved_refs.holds {
+                let message = "no backend has a weight, so every connection is refused";
+                report.add(reason::NO_WEIGHT, "spec.rules[0].backendRefs", None, message.to_owned());
             }
             for condition in [&parent.accepted, &parent.resolved_refs] {
                 if !condition.holds {

@@ -6,7 +6,7 @@ use super::attachment::{Attachment, NotAttached};
 use super::backend_refs::ResolvedRef;
 use super::conditions::{ACCEPTED, RESOLVED_REFS};
 use super::listeners::MergedListener;
-use super::outcome::{RouteParent, SERVING, SUPERSEDED};
+use super::outcome::{NO_VALID_BACKEND, RouteParent, SERVING, SUPERSEDED};
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::{ParentReference, RouteKind};
 
@@ -74,7 +74,7 @@ fn route_serving(
         return no(SUPERSEDED, "An older route serves each of its listeners.");
     }
     if !refs.iter().any(|it| it.weight > 0 && it.target.is_ok()) {
-        return no("NoValidBackend", "No backend with a weight is valid, so connections are refused.");
+        return no(NO_VALID_BACKEND, "No backend with a weight is valid, so connections are refused.");
     }
     let message = match listeners.len() {
         1 => "Its listener sends traffic to it.".to_owned(),

@@ -85,9 +85,7 @@ impl ValidationView {
     fn short_notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.not_served.iter().take(LISTED).map(ToString::to_string).collect();
         if let more @ 1.. = self.not_served.len().saturating_sub(LISTED) {
-            notes.push(format!(
-                "{more} more objects of type LoadBalancer are not served; `-o json` lists all"
-            ));
+            notes.push(format!("{more} more objects are not served; `-o json` lists all"));
         }
         notes.extend(self.notes.iter().cloned());
         notes

@@ -47,7 +47,7 @@ fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> 
 }
 
 /// Advice for each reason.
-const ADVICE: [(&str, &str); 32] = [
+const ADVICE: [(&str, &str); 38] = [
     (
         reason::INVALID_MANIFEST,
         "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake.",
@@ -134,6 +134,24 @@ const ADVICE: [(&str, &str); 32] = [
         reason::NO_COMMON_NODE,
         "Set `externalTrafficPolicy: Cluster`, select the same Pods as the other Service, or give the Service another address.",
     ),
+    (reason::LISTENER_CONFLICT, "Give one of the listeners another port, or remove it."),
+    (
+        reason::UNSUPPORTED_LISTENER,
+        "Use the protocol TCP or UDP, or move the listener to a Gateway of another GatewayClass.",
+    ),
+    (
+        reason::ROUTE_NOT_ACCEPTED,
+        "Correct sectionName or port of the parentRef, or `allowedRoutes` of the listener: `sheave explain` names both.",
+    ),
+    (
+        reason::ROUTE_SUPERSEDED,
+        "Give the route another listener, or delete the older route of that listener; a route serves alone.",
+    ),
+    (
+        reason::BACKEND_REF_INVALID,
+        "Correct the backendRef, create the Service, or grant the reference with a ReferenceGrant in its namespace.",
+    ),
+    (reason::NO_WEIGHT, "Give a backend a weight above 0, or remove the weights."),
 ];
 
 /// Advice for this reason; empty if this version does not know it.
