@@ -16,6 +16,7 @@ pub mod election;
 pub mod events;
 mod gateway_reports;
 pub mod gateway_request;
+pub mod gateway_status;
 pub mod ownership;
 pub mod pool_status;
 pub mod port_errors;

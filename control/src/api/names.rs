@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// The default class of an installation.
 pub const OUR_CLASS: &str = "sheave.dev/l4";
+/// The default controller of GatewayClasses of an installation.
+pub const OUR_GATEWAY_CONTROLLER: &str = "sheave.dev/gateway";
 /// Field manager in `metadata.managedFields` of an installation with [`OUR_CLASS`]; for Leases and Events, of every installation.
 pub const FIELD_MANAGER: &str = "sheave";
 /// Finalizer that keeps a Service of [`OUR_CLASS`] until its addresses are released.
@@ -63,11 +65,20 @@ pub(crate) fn sets_shared_finalizer(fields: &Value) -> bool {
 
 /// The plain name with the suffix of the installation's class.
 pub fn of_class(plain: &str, class: &str) -> String {
-    if class == OUR_CLASS {
+    with_suffix(plain, class, OUR_CLASS)
+}
+
+/// The plain name with the suffix of the installation with this controller of GatewayClasses.
+pub fn of_gateway_controller(plain: &str, controller: &str) -> String {
+    with_suffix(plain, controller, OUR_GATEWAY_CONTROLLER)
+}
+
+fn with_suffix(plain: &str, name: &str, default: &str) -> String {
+    if name == default {
         return plain.to_owned();
     }
     // The result has at most 30 bytes after the finalizer's slash, where 63 are allowed; field managers may have 128.
-    format!("{plain}-{:08x}", fnv1a(class))
+    format!("{plain}-{:08x}", fnv1a(name))
 }
 
 /// FNV-1a, 32 bits. Objects store the hash of a class, so the function must never change.

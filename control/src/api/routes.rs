@@ -176,6 +176,11 @@ impl<T: RouteObject> RouteCollection<T> {
         keys.filter_map(|key| self.all.get(key))
     }
 
+    /// The route with this key.
+    pub fn find(&self, key: &ObjectKey) -> Option<&Arc<T>> {
+        self.all.get(key)
+    }
+
     /// All routes.
     pub fn values(&self) -> impl Iterator<Item = &Arc<T>> {
         self.all.values()

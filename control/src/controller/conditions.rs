@@ -36,6 +36,14 @@ pub const ENDPOINTS_TERMINATING: &str = "EndpointsTerminating";
 pub const NO_LOCAL_ENDPOINT: &str = "NoLocalEndpoint";
 /// Reason of `sheave.dev/Ready`, and of `sheave.dev/Degraded`: the source ranges exclude every client.
 pub const NOBODY_ADMITTED: &str = "NobodyAdmitted";
+/// Reason of a Gateway's `sheave.dev/Ready`: no route is attached to a listener.
+pub const NO_ROUTE: &str = "NoRoute";
+/// Reason of a Gateway's `sheave.dev/Ready`: no backend of a route with a weight is valid.
+pub const NO_VALID_BACKEND: &str = "NoValidBackend";
+/// Reason of a Gateway's `sheave.dev/Ready`: none of its listeners is programmed.
+pub const LISTENERS_NOT_PROGRAMMED: &str = "ListenersNotProgrammed";
+/// Reason of a Gateway's `sheave.dev/Ready` when it is true for a part of the traffic: the share of some backends is refused.
+pub const SHARES_REFUSED: &str = "SharesRefused";
 /// Reason of `sheave.dev/Programmed`: no gateway is ready, or no ready gateway answers the controller.
 pub const NO_GATEWAY: &str = "NoGateway";
 /// Reason of `sheave.dev/Programmed`: some ports are not served.
@@ -60,6 +68,23 @@ pub fn conditions_for(desired_status: &DesiredStatus) -> Vec<DesiredCondition> {
     conditions.extend(desired_status.node_families.map(from_gateway_nodes));
     conditions.extend(announced::announced_condition(&desired_status.announcement));
     conditions
+}
+
+/// Our own conditions of a Gateway. `programmed` is its standard condition, and `is_served` whether any listener is.
+pub(super) fn gateway_conditions(
+    desired_status: &DesiredStatus,
+    programmed: &DesiredCondition,
+    is_served: bool,
+) -> Vec<DesiredCondition> {
+    let ready = if programmed.holds && !is_served {
+        let message = "No listener is programmed: see the conditions of each.".to_owned();
+        DesiredCondition::no(READY, LISTENERS_NOT_PROGRAMMED, message)
+    } else {
+        ready(desired_status, programmed)
+    };
+    let announced = announced::announced_condition(&desired_status.announcement);
+    let from_nodes = desired_status.node_families.map(from_gateway_nodes);
+    std::iter::once(ready).chain(announced).chain(from_nodes).collect()
 }
 
 fn from_gateway_nodes(families: NodeFamilies) -> DesiredCondition {
@@ -120,7 +145,7 @@ fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> Desir
         return DesiredCondition::no(
             READY,
             programmed.reason,
-            format!("It is not served: see {PROGRAMMED}."),
+            format!("It is not served: see {}.", programmed.kind),
         );
     }
     if let Some((reason, message)) = unanswered(desired_status) {
@@ -131,6 +156,12 @@ fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> Desir
         let message = format!("Every endpoint that is left terminates, and serves until then: {leaving}.");
         return DesiredCondition::yes(READY, ENDPOINTS_TERMINATING, message);
     }
+    let refused = ports_with(desired_status, |fault| matches!(fault, Fault::RefusedShare { .. }));
+    if !refused.is_empty() {
+        let message =
+            format!("Some backends are not valid or have no endpoint, so their share is refused: {refused}.");
+        return DesiredCondition::yes(READY, SHARES_REFUSED, message);
+    }
     let message = "Every port has an endpoint that is ready.".to_owned();
     DesiredCondition::yes(READY, ENDPOINTS_READY, message)
 }
@@ -140,7 +171,7 @@ type FaultTest = fn(&Fault) -> bool;
 
 /// Why external clients get no answer on some ports, and on which ports. The reason is that of the first cause found.
 fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> {
-    let causes: [(_, _, FaultTest); 4] = [
+    let causes: [(_, _, FaultTest); 6] = [
         (NO_ENDPOINTS, "No endpoint is ready, so connections are refused", |fault| {
             matches!(fault, Fault::NoEndpoint(_) | Fault::NoneChosen)
         }),
@@ -154,6 +185,10 @@ fn unanswered(desired_status: &DesiredStatus) -> Option<(&'static str, String)> 
             "The address is shared with Services that come first and have no node in common with this one, so packets are dropped",
             |fault| *fault == Fault::NoCommonNode,
         ),
+        (NO_ROUTE, "No route is attached, so connections are refused", |fault| *fault == Fault::NoRoute),
+        (NO_VALID_BACKEND, "No backend is valid, so connections are refused", |fault| {
+            matches!(fault, Fault::NoWeight | Fault::NoBackend(_))
+        }),
         (NOBODY_ADMITTED, "The source ranges admit nobody, so packets are dropped", |fault| {
             *fault == Fault::AdmitsNobody
         }),

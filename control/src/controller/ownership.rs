@@ -15,6 +15,7 @@ use crate::api::names::{
 pub struct Ownership {
     finalizer: Arc<str>,
     field_manager: Arc<str>,
+    gateway_field_manager: Arc<str>,
     shared_finalizer: bool,
 }
 
@@ -24,7 +25,18 @@ impl Ownership {
     /// set it, under an earlier configuration.
     pub fn new(class: &str, shared_finalizer: bool) -> Self {
         let named = |plain: &str| names::of_class(plain, class).into();
-        Self { finalizer: named(FINALIZER), field_manager: named(FIELD_MANAGER), shared_finalizer }
+        Self {
+            finalizer: named(FINALIZER),
+            field_manager: named(FIELD_MANAGER),
+            gateway_field_manager: FIELD_MANAGER.into(),
+            shared_finalizer,
+        }
+    }
+
+    /// The same with the field manager of a controller of GatewayClasses.
+    #[must_use]
+    pub fn with_gateway_controller(self, controller: &str) -> Self {
+        Self { gateway_field_manager: names::of_gateway_controller(FIELD_MANAGER, controller).into(), ..self }
     }
 
     /// The finalizer that keeps a Service until its addresses are released and marks it as managed by this installation.
@@ -35,6 +47,11 @@ impl Ownership {
     /// The installation's field manager in `metadata.managedFields` of Services and AddressPools.
     pub fn field_manager(&self) -> &str {
         &self.field_manager
+    }
+
+    /// The field manager of the statuses of the Gateway API.
+    pub fn gateway_field_manager(&self) -> &str {
+        &self.gateway_field_manager
     }
 
     /// The finalizers for this object. The shared one is only for Services, where tools look for it.

@@ -21,6 +21,7 @@ use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
 use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};
 use super::desired_status::Desired;
+use super::gateway_status::{GatewayApiKey, GatewayApiSubject};
 use super::ownership::Ownership;
 use super::service_exports::{self, DesiredExport, ExportList, LeaseRead};
 use super::service_object::ServiceObject;
@@ -53,8 +54,11 @@ impl StatusWriter {
     ) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
         let (notify, notices) = mpsc::unbounded_channel();
-        let writer = ApiWriter::new(connection, ownership.field_manager());
-        let work = work(writer, WriteQueue::new(ownership), leadership, received, notify);
+        let writers = FieldManagers {
+            services: ApiWriter::new(connection, ownership.field_manager()),
+            gateway_api: ApiWriter::new(connection, ownership.gateway_field_manager()),
+        };
+        let work = work(writers, WriteQueue::new(ownership), leadership, received, notify);
         let task = tokio::spawn(work).abort_handle();
         Self { commands, notices, task }
     }
@@ -82,6 +86,16 @@ impl StatusWriter {
     /// Drops the desired status of a pool that is gone.
     pub fn forget_pool(&mut self, name: &str) {
         self.command(Command::Forget(WriteTarget::Pool(name.into())));
+    }
+
+    /// Sets the desired status of an object of the Gateway API; see [`set_desired`](Self::set_desired).
+    pub fn set_gateway_api(&mut self, key: GatewayApiKey, subject: GatewayApiSubject) {
+        self.command(Command::Set(WriteTarget::GatewayApi(key), WriteSubject::GatewayApi(subject)));
+    }
+
+    /// Drops the desired status of an object of the Gateway API that is gone.
+    pub fn forget_gateway_api(&mut self, key: GatewayApiKey) {
+        self.command(Command::Forget(WriteTarget::GatewayApi(key)));
     }
 
     /// Sets the desired export of a MultiClusterService, which makes Karmada collect its endpoints.
@@ -117,8 +131,21 @@ impl Drop for StatusWriter {
     }
 }
 
+/// A writer for each field manager of an installation. The one of Services is named after their class, the one of the Gateway API
+/// after the controller of the GatewayClasses.
+struct FieldManagers {
+    services: ApiWriter,
+    gateway_api: ApiWriter,
+}
+
+impl FieldManagers {
+    fn of(&self, target: &WriteTarget) -> &ApiWriter {
+        if matches!(target, WriteTarget::GatewayApi(_)) { &self.gateway_api } else { &self.services }
+    }
+}
+
 async fn work(
-    writer: ApiWriter,
+    writers: FieldManagers,
     mut queue: WriteQueue,
     leadership: impl Fn() -> Option<Duration>,
     mut commands: mpsc::UnboundedReceiver<Command>,
@@ -134,7 +161,8 @@ async fn work(
                 break;
             };
             let Some(job) = queue.next(now()) else { break };
-            let (writer, deadline) = (writer.clone(), Instant::now() + rest.min(API_TIMEOUT));
+            let (writer, deadline) =
+                (writers.of(&job.target).clone(), Instant::now() + rest.min(API_TIMEOUT));
             writes.spawn(async move {
                 // On a busy machine the task may start late.
                 let rest = deadline.saturating_duration_since(Instant::now());
@@ -143,11 +171,11 @@ async fn work(
             });
         }
         if queue.start_list(now()) {
-            let writer = writer.clone();
+            let writer = writers.services.clone();
             lists.spawn(async move { service_exports::list(&writer).await });
         }
         if queue.start_collector_read(now()) {
-            let writer = writer.clone();
+            let writer = writers.services.clone();
             reads.spawn(async move { service_exports::read_collector(&writer).await });
         }
         for notice in queue.take_notices() {

@@ -6,6 +6,7 @@ mod gateway_failures;
 mod gateway_membership;
 mod gateways;
 mod karmada_side;
+mod publish_gateways;
 mod publish_status;
 mod startup_hold;
 mod term_events;
@@ -25,6 +26,7 @@ pub use self::gateway_failures::conditions_by_reports;
 use self::gateway_membership::GatewayMembership;
 use self::gateways::ReadReports;
 use self::karmada_side::{KarmadaEvent, KarmadaSide};
+use self::publish_gateways::GatewayStatuses;
 use self::startup_hold::StartupHold;
 use self::term_events::TermEvents;
 use self::write_failures::WriteFailures;
@@ -39,7 +41,7 @@ use crate::controller::service_exports::Outdated;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::pipeline::Pipeline;
-use crate::projection::{Authority, Projector};
+use crate::projection::{Authority, GATEWAY_CONTROLLER, Projector};
 use crate::sources::api_server::{self, Wanted, WatchLimits};
 use crate::sources::connection::Connection;
 use crate::sources::{ApiSource, Source, SourceUpdate, Sources};
@@ -91,6 +93,7 @@ pub(super) struct LeaderTerm {
     read: ReadReports,
     gateway_failures: GatewayFailures,
     announcements: Announcements,
+    gateway_statuses: GatewayStatuses,
     hold: StartupHold,
     writer: StatusWriter,
     write_failures: WriteFailures,
@@ -111,8 +114,9 @@ impl LeaderTerm {
         installation: &str,
     ) -> Self {
         let may_write = leadership.clone();
-        let writer =
-            StatusWriter::start(connection, options.ownership.clone(), move || may_write.remaining());
+        let controller = options.projection.gateway_controller.as_deref().unwrap_or(GATEWAY_CONTROLLER);
+        let ownership = options.ownership.clone().with_gateway_controller(controller);
+        let writer = StatusWriter::start(connection, ownership, move || may_write.remaining());
         let events = EventRecorder::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();
         let mut pipeline =
@@ -134,6 +138,7 @@ impl LeaderTerm {
             read: ReadReports::default(),
             gateway_failures: GatewayFailures::default(),
             announcements: Announcements::default(),
+            gateway_statuses: GatewayStatuses::default(),
             hold: StartupHold::Idle,
             writer,
             write_failures: WriteFailures::default(),
@@ -218,8 +223,10 @@ impl LeaderTerm {
     fn on_update(&mut self, update: SourceUpdate) {
         let awaited_karmada = self.awaits_karmada();
         let (mut updated, membership) = (BTreeSet::new(), &mut self.membership);
+        let statuses = &mut self.gateway_statuses;
         self.pipeline.take(update, |change| {
             updated.extend(services(&change));
+            statuses.changed(&change);
             membership.admit(change)
         });
         if awaited_karmada && !self.awaits_karmada() {
@@ -304,7 +311,8 @@ impl LeaderTerm {
 
     fn all_services(&self) -> BTreeSet<ServiceKey> {
         let objects = self.pipeline.objects();
-        objects.services.keys().chain(objects.fleet.services.keys()).cloned().collect()
+        let services = objects.services.keys().chain(objects.fleet.services.keys());
+        services.chain(objects.gateway_api.gateways.keys()).cloned().collect()
     }
 
     fn describe(&self, status: &mut ControllerStatus) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use sheave_model::{AddressSet, FrontendKind, HealthPolicy, LogSample, Path, PathChoice, ServiceLimits};
 
+use crate::api::names;
 use crate::api::store::ServiceKey;
 
 /// Ports that no Service gets at an address of a node itself, unless configured otherwise: those that Kubernetes and its networks
@@ -71,7 +72,7 @@ pub struct Options {
 }
 
 /// Default of [`Options::gateway_controller`].
-pub const GATEWAY_CONTROLLER: &str = "sheave.dev/gateway";
+pub const GATEWAY_CONTROLLER: &str = names::OUR_GATEWAY_CONTROLLER;
 
 /// Options for MultiClusterServices.
 #[derive(Clone, Debug, PartialEq, Eq)]

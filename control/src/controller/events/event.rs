@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::api::address_pool;
+use crate::api::gateway_api::Gateway;
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::ObjectRef;
 use crate::text::MAX_MESSAGE_BYTES;
@@ -75,6 +76,9 @@ pub(super) fn api_version(kind: &str) -> Option<&'static str> {
         "EndpointSlice" => Some("discovery.k8s.io/v1"),
         address_pool::KIND => Some(address_pool::API_VERSION),
         MultiClusterService::KIND => Some(MultiClusterService::API_VERSION),
+        "GatewayClass" | "Gateway" | "ListenerSet" | "TCPRoute" | "UDPRoute" | "TLSRoute" => {
+            Some(Gateway::API_VERSION)
+        }
         _ => None,
     }
 }

@@ -48,8 +48,23 @@ pub enum WriteStep {
     RemoveRest(Value),
     /// Merge patch of the object, for this uid and resourceVersion only.
     RemoveFinalizer(Value),
+    /// Merge patch of `status.parents` of a route, for this uid and resourceVersion only. The list has the entries of other
+    /// controllers, too.
+    PatchParents {
+        /// The patch.
+        body: Value,
+        /// Our entries in it.
+        ours: Vec<Value>,
+    },
     /// Write of the objects that make Karmada collect endpoints, as decided by [`ExportStep`].
     Export(ExportStep),
+}
+
+impl WriteStep {
+    /// Whether it writes finalizers, and not the status.
+    pub(super) fn is_about_finalizers(&self) -> bool {
+        matches!(self, Self::AddFinalizer(_) | Self::RemoveFinalizer(_))
+    }
 }
 
 /// The next write that brings the Service closer to the desired state.
@@ -122,7 +137,7 @@ fn release_unallocated(seen: &Seen<'_>, options: &Ownership) -> WriteStep {
 /// When a write is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Urgency {
+pub(in crate::controller) enum Urgency {
     /// Immediately.
     Now,
     /// The status or reason of conditions changes, and no address: immediately, unless it has changed often recently, as with an

@@ -54,6 +54,7 @@ impl WriteJob {
     fn resource(&self) -> &'static str {
         match (&self.target, &self.step) {
             (WriteTarget::Pool(_), _) => "addresspools/status",
+            (WriteTarget::GatewayApi(key), step) => key.resource(!step.is_about_finalizers()),
             (target, WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_)) if target.is_of_fleet() => {
                 "multiclusterservices"
             }
@@ -204,7 +205,7 @@ impl WriteQueue {
             if state.writing {
                 continue;
             }
-            match state.plan(&self.options, now) {
+            match state.plan(target.is_forced(), &self.options, now) {
                 NextWrite::Rest => {
                     if !state.is_needed(now.instant) {
                         self.states.remove(&target);

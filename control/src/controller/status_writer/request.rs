@@ -18,6 +18,7 @@ pub(super) fn request(job: &WriteJob, writer: &ApiWriter) -> ApiRequest {
             (ServiceObject::url_path(key.source, Some(&key.namespace)), &key.name)
         }
         WriteTarget::Pool(name) => (format!("/apis/{API_VERSION}/addresspools"), name),
+        WriteTarget::GatewayApi(key) => key.url_path(),
     };
     let path = Request::new(path);
     let params = writer.patch_params(job.force);
@@ -30,10 +31,12 @@ pub(super) fn request(job: &WriteJob, writer: &ApiWriter) -> ApiRequest {
         WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => {
             path.patch(name, &params, &Patch::Merge(body))
         }
-        WriteStep::RemoveRest(body) => path.patch_subresource(STATUS, name, &params, &Patch::Merge(body)),
+        WriteStep::RemoveRest(body) | WriteStep::PatchParents { body, .. } => {
+            path.patch_subresource(STATUS, name, &params, &Patch::Merge(body))
+        }
         WriteStep::Export(step) => match &job.target {
             WriteTarget::Export(key) => service_exports::request(step, key, writer).unwrap_or_else(nothing),
-            WriteTarget::Service(_) | WriteTarget::Pool(_) => nothing(),
+            WriteTarget::Service(_) | WriteTarget::Pool(_) | WriteTarget::GatewayApi(_) => nothing(),
         },
         WriteStep::Nothing => nothing(),
     }

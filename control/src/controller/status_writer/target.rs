@@ -13,6 +13,7 @@ use crate::api::address_pool::{AddressPool, AddressPoolStatus, KIND};
 use crate::api::problem::ObjectRef;
 use crate::api::store::ServiceKey;
 use crate::controller::desired_status::Desired;
+use crate::controller::gateway_status::{GatewayApiKey, GatewayApiSubject};
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step;
@@ -32,6 +33,8 @@ pub(super) enum WriteTarget {
     Pool(Arc<str>),
     /// The objects that make Karmada collect the endpoints of this MultiClusterService.
     Export(ServiceKey),
+    /// An object of the Gateway API.
+    GatewayApi(GatewayApiKey),
 }
 
 impl WriteTarget {
@@ -39,6 +42,7 @@ impl WriteTarget {
         match self {
             Self::Service(key) | Self::Export(key) => key.object(),
             Self::Pool(name) => ObjectRef { kind: KIND, namespace: "".into(), name: Arc::clone(name) },
+            Self::GatewayApi(key) => key.object(),
         }
     }
 
@@ -47,10 +51,15 @@ impl WriteTarget {
         matches!(self, Self::Service(key) if key.source == FrontendSource::MultiClusterService)
     }
 
+    /// Whether fields are always taken from other managers: only the controller of a class writes the status of its Gateways.
+    pub(super) fn is_forced(&self) -> bool {
+        matches!(self, Self::GatewayApi(_))
+    }
+
     /// Pause after a write of the status before one that differs only in texts.
     pub(super) fn minor_pause(&self) -> Duration {
         match self {
-            Self::Service(_) => COUNT_PAUSE,
+            Self::Service(_) | Self::GatewayApi(_) => COUNT_PAUSE,
             Self::Pool(_) | Self::Export(_) => Duration::ZERO,
         }
     }
@@ -58,7 +67,7 @@ impl WriteTarget {
     /// Pause after any write.
     pub(super) fn pause(&self) -> Duration {
         match self {
-            Self::Service(_) | Self::Export(_) => Duration::ZERO,
+            Self::Service(_) | Self::Export(_) | Self::GatewayApi(_) => Duration::ZERO,
             Self::Pool(_) => POOL_PAUSE,
         }
     }
@@ -69,6 +78,7 @@ impl WriteTarget {
 pub(super) enum WriteSubject {
     Service(ServiceObject, Arc<Desired>),
     Pool(Arc<AddressPool>, Arc<AddressPoolStatus>),
+    GatewayApi(GatewayApiSubject),
 }
 
 impl WriteSubject {
@@ -76,6 +86,7 @@ impl WriteSubject {
         match self {
             Self::Service(object, _) => object.metadata(),
             Self::Pool(pool, _) => &pool.metadata,
+            Self::GatewayApi(subject) => subject.metadata(),
         }
     }
 
@@ -94,8 +105,12 @@ impl WriteSubject {
     }
 
     pub(super) fn is_released(&self) -> bool {
-        matches!(self, Self::Service(_, desired) if **desired == Desired::Released)
-            || self.metadata().deletion_timestamp.is_some()
+        let is_released = match self {
+            Self::Service(_, desired) => **desired == Desired::Released,
+            Self::GatewayApi(subject) => subject.is_released(),
+            Self::Pool(..) => false,
+        };
+        is_released || self.metadata().deletion_timestamp.is_some()
     }
 
     pub(super) fn next_step(&self, cleared: bool, options: &Ownership, now: Timestamp) -> WriteStep {
@@ -104,6 +119,7 @@ impl WriteSubject {
                 next_step::next_step(&Seen { object, status_cleared: cleared, now }, desired, options)
             }
             Self::Pool(pool, status) => next_step::next_pool_step(pool, status),
+            Self::GatewayApi(subject) => subject.next_step(cleared, now),
         }
     }
 
@@ -112,6 +128,7 @@ impl WriteSubject {
         match self {
             Self::Service(object, desired) => next_step::urgency(step, object, desired),
             Self::Pool(..) => Urgency::Now,
+            Self::GatewayApi(subject) => subject.urgency(step),
         }
     }
 
@@ -125,6 +142,7 @@ impl WriteSubject {
             Self::Pool(_, status) => {
                 Self::Pool(Arc::new(serde_json::from_slice(body).ok()?), Arc::clone(status))
             }
+            Self::GatewayApi(subject) => Self::GatewayApi(subject.renewed(body)?),
         })
     }
 
@@ -135,6 +153,7 @@ impl WriteSubject {
                 Self::Service(object.clone(), Arc::clone(desired))
             }
             (Self::Pool(_, status), Self::Pool(pool, _)) => Self::Pool(Arc::clone(pool), Arc::clone(status)),
+            (Self::GatewayApi(subject), Self::GatewayApi(object)) => Self::GatewayApi(subject.of(object)),
             _ => self.clone(),
         }
     }
@@ -144,14 +163,26 @@ impl WriteSubject {
 pub(super) fn fingerprint(step: &WriteStep) -> u64 {
     let mut hasher = DefaultHasher::new();
     std::mem::discriminant(step).hash(&mut hasher);
-    if let WriteStep::ApplyStatus(body) = step {
-        let mut status = body["status"].clone();
-        if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
-            for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
-                condition.remove("lastTransitionTime");
-            }
-        }
-        status.to_string().hash(&mut hasher);
+    let written = match step {
+        WriteStep::ApplyStatus(body) => Some(body["status"].clone()),
+        WriteStep::PatchParents { ours, .. } => Some(Value::Array(ours.clone())),
+        _ => None,
+    };
+    if let Some(mut written) = written {
+        remove_times(&mut written);
+        written.to_string().hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// Removes the times of all conditions.
+fn remove_times(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("lastTransitionTime");
+            fields.values_mut().for_each(remove_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_times),
+        _ => {}
+    }
 }

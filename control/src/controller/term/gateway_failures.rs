@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use super::super::conditions;
 #[cfg(fuzzing)]
 use crate::api::condition::DesiredCondition;
+use crate::api::gateway_api::Gateway;
 use crate::api::gateway_report::{GatewayReport, Trouble, TroubledFrontend, known_reason};
 use crate::api::karmada::MultiClusterService;
 use crate::api::problem::{Problem, ProblemPort};
@@ -176,11 +177,12 @@ pub(super) fn named<'a>(reports: impl Iterator<Item = &'a GatewayReport>) -> BTr
     reports.flat_map(|report| &report.troubles).filter_map(key).collect()
 }
 
-/// The Service or MultiClusterService that the failure is about, if any.
+/// The Service, MultiClusterService or Gateway that the failure is about, if any.
 fn key(trouble: &Trouble) -> Option<ServiceKey> {
     match trouble.kind.as_str() {
         Service::KIND => Some(ServiceKey::new(&trouble.namespace, &trouble.name)),
         MultiClusterService::KIND => Some(ServiceKey::multi_cluster(&trouble.namespace, &trouble.name)),
+        Gateway::KIND => Some(ServiceKey::gateway(&trouble.namespace, &trouble.name)),
         _ => None,
     }
 }

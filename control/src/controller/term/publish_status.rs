@@ -33,6 +33,7 @@ impl LeaderTerm {
             self.set_desired(key);
             self.term_events.assigned(key, self.pipeline.projector.status(key), self.pipeline.objects());
         }
+        self.publish_gateways(&touched);
         if !self.awaits_karmada() {
             self.publish_pools();
         }

@@ -8,7 +8,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::address_pool;
+use crate::api::gateway_api::{Gateway, GatewayClass, ListenerSet, TcpRoute, TlsRoute, UdpRoute};
 use crate::api::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
+use crate::api::objects::GatewayApiObjects;
 use crate::api::problem::{ObjectRef, Problem, ProblemChanges};
 use crate::api::store::{Objects, ServiceKey};
 use crate::controller::events::{self, EventRecorder, EventType, Uid};
@@ -239,6 +241,20 @@ fn metadata<'a>(objects: &'a Objects, object: &ObjectRef) -> Option<&'a ObjectMe
         "EndpointSlice" => slice(objects, object).map(|it| &it.metadata),
         "Node" => objects.nodes.get(&object.name).map(|it| &it.metadata),
         address_pool::KIND => objects.pools.get(&object.name).map(|it| &it.metadata),
+        _ => metadata_of_gateway_api(&objects.gateway_api, object),
+    }
+}
+
+fn metadata_of_gateway_api<'a>(objects: &'a GatewayApiObjects, object: &ObjectRef) -> Option<&'a ObjectMeta> {
+    let ObjectRef { kind, namespace, name } = object;
+    let key = || (Arc::clone(namespace), Arc::clone(name));
+    match *kind {
+        GatewayClass::KIND => objects.classes.get(name).map(|it| &it.metadata),
+        Gateway::KIND => objects.gateways.get(&ServiceKey::gateway(namespace, name)).map(|it| &it.metadata),
+        ListenerSet::KIND => objects.listener_sets.get(&key()).map(|it| &it.metadata),
+        TcpRoute::KIND => objects.tcp_routes.find(&key()).map(|it| &it.metadata),
+        UdpRoute::KIND => objects.udp_routes.find(&key()).map(|it| &it.metadata),
+        TlsRoute::KIND => objects.tls_routes.find(&key()).map(|it| &it.metadata),
         _ => None,
     }
 }

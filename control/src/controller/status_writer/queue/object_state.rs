@@ -73,7 +73,7 @@ pub(super) struct ObjectState {
     /// Fingerprint of the write that waits until it has been the same for [`SETTLE`], and the start of that time.
     settling: Option<(u64, Instant)>,
     /// Fingerprint of the last write of each kind of step. If the same has to be written again, others have undone it.
-    written: [Option<u64>; 4],
+    written: [Option<u64>; 5],
 }
 
 impl ObjectState {
@@ -131,7 +131,8 @@ impl ObjectState {
         gone || self.written.iter().any(Option::is_some) || self.cleared || !self.contest.is_over(now)
     }
 
-    pub(super) fn plan(&mut self, options: &Ownership, now: Now) -> NextWrite {
+    /// The next action. `is_forced` is whether fields are taken from other managers without an attempt to share them.
+    pub(super) fn plan(&mut self, is_forced: bool, options: &Ownership, now: Now) -> NextWrite {
         let Some(subject) = &self.subject else { return NextWrite::Rest };
         let mut step = subject.next_step(self.cleared, options, now.time);
         if step == WriteStep::Nothing {
@@ -171,7 +172,7 @@ impl ObjectState {
         }
         let (uid, version) = (self.uid.clone(), subject.version().to_owned());
         NextWrite::Write {
-            force: self.force && matches!(step, WriteStep::ApplyStatus(_)),
+            force: (self.force || is_forced) && matches!(step, WriteStep::ApplyStatus(_)),
             step,
             urgency,
             fingerprint,
@@ -262,13 +263,15 @@ impl ObjectState {
             changes.take(now.instant.into());
         }
         let (pause, minor) = (job.target.pause(), job.target.minor_pause());
-        if matches!(job.step, WriteStep::ApplyStatus(_)) && !minor.is_zero() {
+        let is_status = matches!(job.step, WriteStep::ApplyStatus(_) | WriteStep::PatchParents { .. });
+        if is_status && !minor.is_zero() {
             self.minor_after = Some(now.instant + minor);
         }
         self.not_before = (!pause.is_zero()).then(|| now.instant + pause);
         self.renew(body, now);
         let ended = self.contest.written();
-        (ended && !job.force && self.contest.goes_on()).then(|| WriteNotice::Contested {
+        let is_told = job.force && !job.target.is_forced();
+        (ended && !is_told && self.contest.goes_on()).then(|| WriteNotice::Contested {
             object: job.target.object(),
             fields: vec![part(&job.step).into()],
             rivals: Vec::new(),
@@ -338,6 +341,7 @@ fn kind(step: &WriteStep) -> Option<usize> {
         WriteStep::ApplyStatus(_) => Some(STATUS),
         WriteStep::RemoveFinalizer(_) => Some(2),
         WriteStep::RemoveRest(_) => Some(REST),
+        WriteStep::PatchParents { .. } => Some(4),
         // What a clear leaves belongs to others, so it is never undone.
         WriteStep::ClearStatus(_) | WriteStep::Nothing | WriteStep::Export(_) => None,
     }
@@ -347,6 +351,7 @@ fn kind(step: &WriteStep) -> Option<usize> {
 fn part(step: &WriteStep) -> &'static str {
     match step {
         WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_) => "metadata.finalizers",
+        WriteStep::PatchParents { .. } => "status.parents",
         _ => "status",
     }
 }

@@ -115,7 +115,7 @@ impl Server {
         // There are no other writers, so a cleared status is empty.
         let seen = Seen { object: &exposed, status_cleared: false, now };
         match next_step(&seen, desired, &Ownership::default()) {
-            WriteStep::Nothing | WriteStep::Export(_) => return None,
+            WriteStep::Nothing | WriteStep::Export(_) | WriteStep::PatchParents { .. } => return None,
             WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => {
                 object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
             }

@@ -179,7 +179,9 @@ impl ModelServer {
             WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => self.patch(body),
             WriteStep::ApplyStatus(body) | WriteStep::ClearStatus(body) => self.apply(body, job.force),
             WriteStep::RemoveRest(body) => self.set_conditions(body),
-            WriteStep::Nothing | WriteStep::Export(_) => panic!("no status was sent"),
+            WriteStep::Nothing | WriteStep::Export(_) | WriteStep::PatchParents { .. } => {
+                panic!("no status was sent")
+            }
         };
         self.changes += usize::from(self.version != before);
         answer

@@ -1,0 +1,161 @@
+//! Status of a Gateway.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Value, json};
+
+use super::condition_list::{ConditionList, is_own, more_urgent};
+use super::listeners::ListenerList;
+use super::{apply, merge};
+use crate::api::condition::DesiredCondition;
+use crate::api::gateway_api::{Gateway, GatewayAddress, GatewayStatus};
+use crate::api::names::{ANNOUNCED, READY};
+use crate::controller::conditions;
+use crate::controller::desired_status::{Announcement, DesiredStatus};
+use crate::controller::status_writer::next_step::{Urgency, WriteStep};
+use crate::projection::gateway_api::conditions::{GatewayConditions, ListenerConditions, PROGRAMMED};
+
+/// Largest number of addresses in a status, which the API server enforces.
+const MOST_ADDRESSES: usize = 16;
+
+/// The desired status of a Gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredGateway {
+    /// Generation that it was computed from.
+    pub(super) generation: Option<i64>,
+    /// Standard conditions, then our own.
+    conditions: Vec<DesiredCondition>,
+    addresses: Vec<GatewayAddress>,
+    listeners: Vec<ListenerConditions>,
+    /// Number of attached ListenerSets; `None` for none, which older definitions of the kind have no field for.
+    attached_sets: Option<i32>,
+    announcement: Announcement,
+}
+
+impl DesiredGateway {
+    /// The desired status of a Gateway that this installation implements. `live` has what is known of its frontends.
+    pub fn new(gateway: &Gateway, standard: GatewayConditions, live: &DesiredStatus) -> Self {
+        let GatewayConditions { gateway: mut all, addresses, listeners, attached_sets, sets: _ } = standard;
+        let programmed = all.iter().find(|it| it.kind == PROGRAMMED).cloned();
+        if let Some(programmed) = programmed {
+            all.extend(conditions::gateway_conditions(live, &programmed, is_served(&listeners)));
+        }
+        let addresses = addresses.into_iter().take(MOST_ADDRESSES).map(GatewayAddress::of);
+        Self {
+            generation: gateway.metadata.generation,
+            conditions: all,
+            addresses: addresses.collect(),
+            listeners,
+            attached_sets: i32::try_from(attached_sets).ok().filter(|count| *count > 0),
+            announcement: live.announcement.clone(),
+        }
+    }
+
+    /// The addresses.
+    pub(in crate::controller) fn addresses(&self) -> &[GatewayAddress] {
+        &self.addresses
+    }
+
+    fn conditions<'a>(&'a self, status: &'a GatewayStatus) -> ConditionList<'a> {
+        ConditionList { before: &status.conditions, desired: &self.conditions, generation: self.generation }
+    }
+
+    fn listeners<'a>(&'a self, status: &'a GatewayStatus) -> ListenerList<'a> {
+        ListenerList { before: &status.listeners, desired: &self.listeners, generation: self.generation }
+    }
+
+    /// Whether a condition in the status has one of our names and is not desired any more.
+    fn is_outlived(&self, condition: &Condition) -> bool {
+        let is_kept = condition.type_ == ANNOUNCED && self.announcement == Announcement::Unknown;
+        is_own(&condition.type_) && !is_kept && !self.conditions.iter().any(|it| it.kind == condition.type_)
+    }
+
+    fn status(&self, before: &GatewayStatus, now: Timestamp) -> Value {
+        let mut conditions = self.conditions(before).written(now);
+        conditions.extend(self.announcement.kept(&before.conditions).cloned());
+        let mut status = json!({
+            "addresses": self.addresses,
+            "conditions": conditions,
+            "listeners": self.listeners(before).written(now),
+        });
+        if let Some(attached) = self.attached_sets {
+            status["attachedListenerSets"] = json!(attached);
+        }
+        status
+    }
+}
+
+/// Whether gateway nodes serve any listener.
+fn is_served(listeners: &[ListenerConditions]) -> bool {
+    let is_programmed =
+        |it: &ListenerConditions| it.conditions.iter().any(|it| it.kind == PROGRAMMED && it.holds);
+    listeners.iter().any(is_programmed)
+}
+
+/// Whether the status is one that a Sheave wrote and has not removed.
+pub(in crate::controller) fn is_marked(gateway: &Gateway) -> bool {
+    let conditions = gateway.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|it| it.type_ == READY)
+}
+
+/// Whether the status reports that gateway nodes serve the Gateway.
+pub(in crate::controller) fn is_programmed(gateway: &Gateway) -> bool {
+    let conditions = gateway.status.iter().flat_map(|status| &status.conditions);
+    is_marked(gateway) && conditions.into_iter().any(|it| it.type_ == PROGRAMMED && it.status == "True")
+}
+
+/// The next write. A Gateway that is being deleted stays as it is: its addresses are released by the deletion.
+pub(super) fn next_step(
+    gateway: &Gateway,
+    desired: Option<&DesiredGateway>,
+    cleared: bool,
+    now: Timestamp,
+) -> WriteStep {
+    let metadata = &gateway.metadata;
+    if metadata.deletion_timestamp.is_some() {
+        return WriteStep::Nothing;
+    }
+    let Some(desired) = desired else {
+        if cleared || !is_marked(gateway) {
+            return WriteStep::Nothing;
+        }
+        return WriteStep::ClearStatus(apply::<Gateway>(metadata, &json!({})));
+    };
+    let nothing = GatewayStatus::default();
+    let before = gateway.status.as_ref().unwrap_or(&nothing);
+    let (conditions, listeners) = (desired.conditions(before), desired.listeners(before));
+    if !conditions.stands() || !listeners.stands() || !has_fields(before, desired) {
+        return WriteStep::ApplyStatus(apply::<Gateway>(metadata, &desired.status(before, now)));
+    }
+    // What our own apply left out is gone already; the rest is what other managers wrote, too.
+    let mut rest = json!({});
+    if before.conditions.iter().any(|it| desired.is_outlived(it)) {
+        let kept: Vec<_> = before.conditions.iter().filter(|it| !desired.is_outlived(it)).collect();
+        rest["conditions"] = json!(kept);
+    }
+    if listeners.has_outlived() {
+        rest["listeners"] = json!(listeners.without_outlived());
+    }
+    if rest.as_object().is_some_and(|rest| !rest.is_empty()) {
+        return WriteStep::RemoveRest(merge(metadata, &rest));
+    }
+    WriteStep::Nothing
+}
+
+fn has_fields(before: &GatewayStatus, desired: &DesiredGateway) -> bool {
+    before.addresses == desired.addresses
+        && before.attached_listener_sets.filter(|count| *count > 0) == desired.attached_sets
+}
+
+/// When a status is due that differs from the object's.
+pub(super) fn urgency(gateway: &Gateway, desired: &DesiredGateway) -> Urgency {
+    let nothing = GatewayStatus::default();
+    let before = gateway.status.as_ref().unwrap_or(&nothing);
+    if before.addresses != desired.addresses {
+        return Urgency::Now;
+    }
+    let fields = if has_fields(before, desired) { Urgency::Settled } else { Urgency::Status };
+    let (conditions, listeners) = (desired.conditions(before), desired.listeners(before));
+    let conditions = if conditions.stands() { Urgency::Settled } else { conditions.urgency() };
+    more_urgent(fields, more_urgent(conditions, listeners.urgency()))
+}

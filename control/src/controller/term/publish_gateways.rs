@@ -1,0 +1,295 @@
+//! Passes the desired status of GatewayClasses, Gateways, ListenerSets and routes to the status writer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sheave_model::{FrontendAddr, FrontendSource, Protocol};
+
+use super::LeaderTerm;
+use crate::api::gateway_api::{Gateway, RouteKey, RouteKind};
+use crate::api::kinds::object_key;
+use crate::api::names::FROM_GATEWAY_NODES;
+use crate::api::object::ApiObject;
+use crate::api::objects::{GatewayApiObjects, ObjectKey};
+use crate::api::routes::{AnyRoute, ParentKey};
+use crate::api::store::{Change, Delta, ServiceKey};
+use crate::controller::desired_status::DesiredStatus;
+use crate::controller::gateway_status::class::DesiredClass;
+use crate::controller::gateway_status::gateway::{self, DesiredGateway};
+use crate::controller::gateway_status::listener_set::DesiredListenerSet;
+use crate::controller::gateway_status::route_parents::DesiredParents;
+use crate::controller::gateway_status::{GatewayApiKey, GatewayApiSubject};
+use crate::projection::gateway_api::conditions::{GatewayConditions, LiveState};
+use crate::projection::gateway_api::outcome::GatewayOutcome;
+
+/// What was published in this term, and what has changed since.
+#[derive(Debug, Default)]
+pub(super) struct GatewayStatuses {
+    /// Whether everything was published once.
+    started: bool,
+    /// Objects that an API server sent since the last time, even if they look unchanged: others may have undone a write unnoticed.
+    changed: BTreeSet<GatewayApiKey>,
+    /// The outcomes that were published.
+    published: BTreeMap<ServiceKey, Arc<GatewayOutcome>>,
+    /// ListenerSets whose status was published.
+    sets: BTreeSet<ObjectKey>,
+    /// GatewayClasses whose status was published.
+    classes: BTreeSet<Arc<str>>,
+}
+
+impl GatewayStatuses {
+    /// Records the objects of the Gateway API in a change from an API server.
+    pub(super) fn changed(&mut self, change: &Change) {
+        let changed = &mut self.changed;
+        match change {
+            Change::GatewayClasses(delta) => {
+                add(delta, changed, |(_, name)| GatewayApiKey::Class(name));
+            }
+            Change::Gateways(delta) => add(delta, changed, |(namespace, name)| {
+                GatewayApiKey::Gateway(ServiceKey::gateway(&namespace, &name))
+            }),
+            Change::ListenerSets(delta) => add(delta, changed, GatewayApiKey::ListenerSet),
+            Change::TcpRoutes(delta) => add(delta, changed, route_of(RouteKind::Tcp)),
+            Change::UdpRoutes(delta) => add(delta, changed, route_of(RouteKind::Udp)),
+            Change::TlsRoutes(delta) => add(delta, changed, route_of(RouteKind::Tls)),
+            _ => {}
+        }
+    }
+}
+
+fn route_of(kind: RouteKind) -> impl Fn(ObjectKey) -> GatewayApiKey {
+    move |(namespace, name)| GatewayApiKey::Route(RouteKey { namespace, name, kind })
+}
+
+/// Adds the keys of the objects in a change.
+fn add<T: ApiObject>(
+    delta: &Delta<T>,
+    changed: &mut BTreeSet<GatewayApiKey>,
+    key: impl Fn(ObjectKey) -> GatewayApiKey,
+) {
+    match delta {
+        Delta::Put(object) => {
+            changed.insert(key(object_key(object.meta())));
+        }
+        Delta::Gone { namespace, name } => {
+            changed.insert(key((Arc::clone(namespace), Arc::clone(name))));
+        }
+        Delta::All(objects) => changed.extend(objects.iter().map(|object| key(object_key(object.meta())))),
+    }
+}
+
+/// Objects to publish.
+#[derive(Debug, Default)]
+struct Batch {
+    classes: bool,
+    gateways: BTreeSet<ServiceKey>,
+    sets: BTreeSet<ObjectKey>,
+    routes: BTreeSet<RouteKey>,
+}
+
+impl Batch {
+    fn add(&mut self, key: GatewayApiKey, objects: &GatewayApiObjects) {
+        match key {
+            GatewayApiKey::Class(_) => self.classes = true,
+            GatewayApiKey::Gateway(key) => {
+                self.gateways.insert(key);
+            }
+            GatewayApiKey::ListenerSet(set) => {
+                self.gateways.extend(gateway_of_set(&set, objects));
+                self.sets.insert(set);
+            }
+            GatewayApiKey::Route(route) => {
+                self.routes.insert(route);
+            }
+        }
+    }
+
+    fn add_all(&mut self, objects: &GatewayApiObjects) {
+        self.classes = true;
+        self.gateways.extend(objects.gateways.keys().cloned());
+        self.sets.extend(objects.listener_sets.keys().cloned());
+        let tcp = objects.tcp_routes.values().cloned().map(AnyRoute::Tcp);
+        let udp = objects.udp_routes.values().cloned().map(AnyRoute::Udp);
+        let tls = objects.tls_routes.values().cloned().map(AnyRoute::Tls);
+        self.routes.extend(tcp.chain(udp).chain(tls).map(|route| route.key()));
+    }
+}
+
+/// The Gateway that a ListenerSet names, if the set exists.
+fn gateway_of_set(set: &ObjectKey, objects: &GatewayApiObjects) -> Option<ServiceKey> {
+    let found = objects.listener_sets.get(set)?;
+    match ParentKey::of(&found.spec.parent_ref, &set.0)? {
+        ParentKey::Gateway(key) => Some(key),
+        ParentKey::ListenerSet(_) => None,
+    }
+}
+
+impl LeaderTerm {
+    /// Publishes the status of these Gateways, and of all objects of the Gateway API that they concern or that have changed.
+    pub(super) fn publish_gateways(&mut self, touched: &BTreeSet<ServiceKey>) {
+        let Some(controller) = self.options.projection.gateway_controller.clone() else { return };
+        let mut batch = Batch::default();
+        let objects = &self.pipeline.objects().gateway_api;
+        for key in std::mem::take(&mut self.gateway_statuses.changed) {
+            batch.add(key, objects);
+        }
+        if !std::mem::replace(&mut self.gateway_statuses.started, true) {
+            batch.add_all(objects);
+        }
+        batch.gateways.extend(touched.iter().filter(|key| key.source == FrontendSource::Gateway).cloned());
+        batch.classes |= !batch.gateways.is_empty();
+        for key in &batch.gateways {
+            let before = self.gateway_statuses.published.remove(key);
+            let now = self.pipeline.projector.gateway(key).cloned();
+            concerned(before.as_deref(), now.as_deref(), &mut batch.sets, &mut batch.routes);
+            self.publish_gateway(key, now.as_ref());
+            if let Some(now) = now {
+                self.gateway_statuses.published.insert(key.clone(), now);
+            }
+        }
+        batch.sets.iter().for_each(|set| self.release_listener_set(set));
+        batch.routes.iter().for_each(|route| self.publish_route(route, &controller));
+        if batch.classes {
+            self.publish_classes(&controller);
+        }
+    }
+
+    /// Publishes a Gateway and its ListenerSets.
+    fn publish_gateway(&mut self, key: &ServiceKey, outcome: Option<&Arc<GatewayOutcome>>) {
+        let target = GatewayApiKey::Gateway(key.clone());
+        let Some(gateway) = self.pipeline.objects().gateway_api.gateways.get(key).cloned() else {
+            self.writer.forget_gateway_api(target);
+            return;
+        };
+        let Some((live, conditions)) =
+            outcome.and_then(|outcome| self.live_conditions(key, &gateway, outcome))
+        else {
+            self.writer.set_gateway_api(target, GatewayApiSubject::Gateway(gateway, None));
+            return;
+        };
+        let sets = conditions.sets.clone();
+        let desired = DesiredGateway::new(&gateway, conditions, &live);
+        if self.awaits_karmada() && !is_published(&gateway, &desired) {
+            // MultiClusterServices that are not known yet may have these addresses.
+            return;
+        }
+        let subject = GatewayApiSubject::Gateway(gateway, Some(Arc::new(desired)));
+        self.writer.set_gateway_api(target, subject);
+        for (set_key, conditions, listeners) in sets {
+            let Some(set) = self.pipeline.objects().gateway_api.listener_sets.get(&set_key).cloned() else {
+                continue;
+            };
+            let desired = DesiredListenerSet::new(&set, conditions, listeners);
+            let subject = GatewayApiSubject::ListenerSet(set, Some(Arc::new(desired)));
+            self.gateway_statuses.sets.insert(set_key.clone());
+            self.writer.set_gateway_api(GatewayApiKey::ListenerSet(set_key), subject);
+        }
+    }
+
+    /// What is known of the frontends of a Gateway, and the conditions that follow.
+    fn live_conditions(
+        &self,
+        key: &ServiceKey,
+        gateway: &Gateway,
+        outcome: &GatewayOutcome,
+    ) -> Option<(DesiredStatus, GatewayConditions)> {
+        let projector = &self.pipeline.projector;
+        let status = projector.status(key)?;
+        let (problems, programmed) = (projector.problems_of(key), gateway::is_programmed(gateway));
+        let mut live = self.gateway_failures.desired_status(key, status, problems, programmed);
+        let failed = live.failed_ports.iter().filter_map(|failure| {
+            let protocol = Protocol::named(failure.protocol)?;
+            Some(FrontendAddr { ip: failure.ip, port: failure.port, protocol })
+        });
+        let failed: BTreeSet<FrontendAddr> = failed.collect();
+        let state = LiveState { status, problems: &live.problems, nodes: live.gateways > 0, failed: &failed };
+        let conditions = outcome.conditions(&state);
+        // Others may not be visible to those who can read the Gateway.
+        let object = key.object();
+        live.problems.retain(|problem| problem.object == object);
+        live.faults = projector.faults(key);
+        live.announcement = self.announcements.of(key);
+        let shows_origin = gateway.status.iter().flat_map(|status| &status.conditions);
+        let shows_origin = shows_origin.into_iter().any(|it| it.type_ == FROM_GATEWAY_NODES);
+        live.node_families =
+            (status.node_families.name().is_some() || shows_origin).then_some(status.node_families);
+        Some((live, conditions))
+    }
+
+    /// Releases a ListenerSet that belongs to no Gateway of ours, if it did in this term.
+    fn release_listener_set(&mut self, key: &ObjectKey) {
+        let target = GatewayApiKey::ListenerSet(key.clone());
+        let objects = &self.pipeline.objects().gateway_api;
+        let outcome = gateway_of_set(key, objects).and_then(|it| self.gateway_statuses.published.get(&it));
+        if outcome.is_some_and(|outcome| outcome.sets.contains_key(key)) {
+            return;
+        }
+        match objects.listener_sets.get(key).cloned() {
+            None => {
+                self.gateway_statuses.sets.remove(key);
+                self.writer.forget_gateway_api(target);
+            }
+            Some(set) if self.gateway_statuses.sets.contains(key) => {
+                self.writer.set_gateway_api(target, GatewayApiSubject::ListenerSet(set, None));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn publish_route(&mut self, key: &RouteKey, controller: &Arc<str>) {
+        let target = GatewayApiKey::Route(key.clone());
+        let objects = self.pipeline.objects();
+        let Some(route) = AnyRoute::find(&objects.gateway_api, key) else {
+            self.writer.forget_gateway_api(target);
+            return;
+        };
+        let parents = self.pipeline.projector.route_parents(&route, objects);
+        let desired = Arc::new(DesiredParents::new(&route, controller, parents));
+        self.writer.set_gateway_api(target, GatewayApiSubject::Route(route, desired));
+        let object = key.object();
+        self.term_events.offer(&object, self.problems.about(&object), self.pipeline.objects());
+    }
+
+    /// Publishes the GatewayClasses of this installation.
+    fn publish_classes(&mut self, controller: &Arc<str>) {
+        let objects = &self.pipeline.objects().gateway_api;
+        let known = &mut self.gateway_statuses.classes;
+        for gone in known.extract_if(.., |name| !objects.classes.contains_key(name)) {
+            self.writer.forget_gateway_api(GatewayApiKey::Class(gone));
+        }
+        for (name, class) in &objects.classes {
+            if class.spec.controller_name != **controller {
+                continue;
+            }
+            let in_use = objects.gateways.values().any(|it| it.spec.gateway_class_name == **name);
+            let desired = Arc::new(DesiredClass::new(class, in_use));
+            let subject = GatewayApiSubject::Class(Arc::clone(class), desired);
+            known.insert(Arc::clone(name));
+            self.writer.set_gateway_api(GatewayApiKey::Class(Arc::clone(name)), subject);
+        }
+    }
+}
+
+/// Adds the ListenerSets and routes of a Gateway that differ between two outcomes, and all sets of the earlier one.
+fn concerned(
+    before: Option<&GatewayOutcome>,
+    now: Option<&GatewayOutcome>,
+    sets: &mut BTreeSet<ObjectKey>,
+    routes: &mut BTreeSet<RouteKey>,
+) {
+    let (before, now) = (before.into_iter(), now.into_iter());
+    sets.extend(before.clone().flat_map(|outcome| outcome.sets.keys().cloned()));
+    let of = |outcome: &GatewayOutcome, key: &RouteKey| outcome.routes.get(key).cloned();
+    let keys = before.clone().chain(now.clone()).flat_map(|outcome| outcome.routes.keys());
+    let differs = |key: &&RouteKey| {
+        let (one, other) = (before.clone().next(), now.clone().next());
+        one.and_then(|it| of(it, key)) != other.and_then(|it| of(it, key))
+    };
+    routes.extend(keys.filter(differs).cloned());
+}
+
+/// Whether the status of the Gateway has the desired addresses.
+fn is_published(gateway: &Gateway, desired: &DesiredGateway) -> bool {
+    gateway.status.as_ref().map(|status| status.addresses.as_slice()).unwrap_or_default()
+        == desired.addresses()
+}
