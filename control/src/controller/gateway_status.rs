@@ -11,7 +11,7 @@ pub mod listener_set;
 mod listeners;
 pub mod route_parents;
 #[cfg(test)]
-mod tests;
+pub(in crate::controller) mod tests;
 
 use std::sync::Arc;
 

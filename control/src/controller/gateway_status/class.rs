@@ -45,7 +45,7 @@ pub(super) fn next_step(class: &GatewayClass, desired: &DesiredClass, now: Times
         generation: desired.generation,
     };
     let has = |name: &&str| status.supported_features.iter().any(|it| it.name == **name);
-    if !conditions.stands() || !SUPPORTED_FEATURES.iter().all(|name| has(name)) {
+    if !conditions.stands() || !SUPPORTED_FEATURES.iter().all(has) {
         let status = json!({"conditions": conditions.written(now), "supportedFeatures": features()});
         return WriteStep::ApplyStatus(apply::<GatewayClass>(&class.metadata, &status));
     }

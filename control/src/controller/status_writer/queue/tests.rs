@@ -2,6 +2,7 @@
 
 mod api_server;
 mod exports;
+mod gateway_api;
 mod harness;
 mod interleavings;
 mod multi_cluster;
