@@ -1,15 +1,19 @@
-//! `sheave uninstall`: removes what Sheave wrote to Services and MultiClusterServices, and prints it.
+//! `sheave uninstall`: removes what Sheave wrote to Services, MultiClusterServices and objects of the Gateway API, and prints it.
 
 use std::sync::Arc;
 
 use sheave_console::exit::Exit;
 use sheave_console::stdout;
 use sheave_control::controller::ownership::Ownership;
-use sheave_control::controller::uninstall::{Leftover, Uninstall, UninstallError, leader};
+use sheave_control::controller::uninstall::{
+    GatewayApiMarks, GatewayApiUninstall, Leftover, Uninstall, UninstallError, leader,
+};
+use sheave_control::projection::{GATEWAY_CONTROLLER, Role};
 use sheave_control::sources::connection::Connection;
 
 use crate::cli;
 use crate::config::Config;
+use crate::gateway::options;
 use crate::process::{connect, connect_karmada};
 
 /// Runs the command. Exits 0 if everything is removed, and 69 if something is left or may be.
@@ -27,7 +31,7 @@ pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
     match connect_karmada(config, "uninstall").await {
         Ok(Some(karmada)) => parts.push(KindCleanup {
             kind: "MultiClusterService",
-            uninstall: Uninstall::of_fleet(&karmada, names),
+            uninstall: Uninstall::of_fleet(&karmada, names.clone()),
             server: karmada.server(),
         }),
         Ok(None) => {}
@@ -39,7 +43,52 @@ pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
         let ended = part.run(options.dry_run).await;
         exit = if exit == Exit::Ok { ended } else { exit };
     }
-    exit
+    let controller = options::projection_options(config, Role::Standalone).gateway_controller;
+    let controller = controller.as_deref().unwrap_or(GATEWAY_CONTROLLER);
+    let uninstall = GatewayApiUninstall::new(&connection, names, controller);
+    let ended = run_gateway_api(&uninstall, &connection.server(), options.dry_run).await;
+    if exit == Exit::Ok { ended } else { exit }
+}
+
+/// Cleans the objects of the Gateway API, and names the Gateways that stay without a controller.
+async fn run_gateway_api(uninstall: &GatewayApiUninstall, server: &str, dry_run: bool) -> Exit {
+    let GatewayApiMarks { marked, gateways } = match uninstall.find().await {
+        Ok(found) => found,
+        Err(error) => return failed(&format!("the Gateways of {server} cannot be listed: {error}")),
+    };
+    let mut lines = String::new();
+    let (mut cleaned, mut left) = (0, Vec::new());
+    for leftover in &marked {
+        if dry_run {
+            lines.push_str(&format!("{leftover}\n"));
+            continue;
+        }
+        match uninstall.clean(leftover).await {
+            Ok(()) => {
+                cleaned += 1;
+                lines.push_str(&format!("{leftover}: removed\n"));
+            }
+            Err(error) => {
+                stdout::complain(&format!("{leftover}: not removed: {error}"));
+                left.push(leftover.name());
+            }
+        }
+    }
+    if !marked.is_empty() {
+        let objects = |number: usize, what| count("object", number, &format!("of the Gateway API {what}"));
+        lines.push_str(&match dry_run {
+            true => format!("{}: nothing was changed\n", objects(marked.len(), "would be cleaned")),
+            false => format!("{}\n", objects(cleaned, "cleaned")),
+        });
+    }
+    for gateway in gateways {
+        lines.push_str(&format!("Gateway {gateway} still has a GatewayClass of Sheave\n"));
+    }
+    let printed = if lines.is_empty() { Exit::Ok } else { stdout::print(&lines) };
+    if left.is_empty() {
+        return printed;
+    }
+    failed(&format!("not clean: {}; run the command again", left.join(", ")))
 }
 
 /// Cleanup of one kind of objects at their API server.

@@ -13,6 +13,7 @@ mod credentials;
 mod election;
 mod events;
 mod faults;
+mod gateway_api;
 mod karmada;
 mod publishing;
 mod recorded;

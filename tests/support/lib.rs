@@ -10,6 +10,7 @@ pub mod clock;
 pub mod cluster;
 pub mod fleet;
 pub mod gateway;
+pub mod gateway_api;
 pub mod host;
 pub mod http;
 pub mod karmada;

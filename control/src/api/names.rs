@@ -96,6 +96,8 @@ mod tests {
         assert_eq!((fnv1a(""), fnv1a("a"), fnv1a("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));
         assert_eq!(finalizer("foobar"), "sheave.dev/load-balancer-cleanup-bf9cf968");
         assert_eq!(finalizer(OUR_CLASS), FINALIZER);
+        assert_eq!(of_gateway_controller(FIELD_MANAGER, "foobar"), "sheave-bf9cf968");
+        assert_eq!(of_gateway_controller(FIELD_MANAGER, OUR_GATEWAY_CONTROLLER), FIELD_MANAGER);
         assert!([FINALIZER, "sheave.dev/load-balancer-cleanup-bf9cf968"].into_iter().all(is_finalizer));
         assert!(![SHARED_FINALIZER, "sheave.dev/load-balancer-cleanups"].into_iter().any(is_finalizer));
     }

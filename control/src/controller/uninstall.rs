@@ -1,6 +1,7 @@
 //! Removal of Sheave's marks from the Services of an API server and the MultiClusterServices of a Karmada control plane, so that
 //! uninstalling leaves no object stuck.
 
+mod gateway_api;
 mod leftover;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use sheave_model::FrontendSource;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
+pub use gateway_api::{GatewayApiLeftover, GatewayApiMarks, GatewayApiUninstall};
 pub use leftover::Leftover;
 
 use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};

@@ -357,6 +357,18 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_of_a_gateways_listener_is_one_of_its_port() {
+        let key = ServiceKey::gateway("shop", "web");
+        let status = LoadBalancerStatus { service: key.clone(), ..web() };
+        let trouble = Trouble { kind: "Gateway".to_owned(), ..trouble("web", reason::BIND_FAILED, 80) };
+        let reports = [report("gw-1", vec![trouble])];
+        let failures =
+            GatewayFailures::read(answering(1), reports.iter(), |it| (*it == key).then_some(&status));
+        let desired = failures.desired_status(&key, &status, Vec::new(), false);
+        assert_eq!((desired.failed_ports.len(), desired.problems[0].object.kind), (1, "Gateway"));
+    }
+
+    #[test]
     fn gateways_speak_only_of_what_they_serve_for_us() {
         let fields = |change: fn(&mut TroubledFrontend)| {
             let mut trouble = trouble("web", reason::BIND_FAILED, 80);

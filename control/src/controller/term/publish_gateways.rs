@@ -161,12 +161,11 @@ impl LeaderTerm {
             self.writer.forget_gateway_api(target);
             return;
         };
-        let Some((live, conditions)) =
-            outcome.and_then(|outcome| self.live_conditions(key, &gateway, outcome))
-        else {
+        let Some(outcome) = outcome else {
             self.writer.set_gateway_api(target, GatewayApiSubject::Gateway(gateway, None));
             return;
         };
+        let Some((live, conditions)) = self.live_conditions(key, &gateway, outcome) else { return };
         let sets = conditions.sets.clone();
         let desired = DesiredGateway::new(&gateway, conditions, &live);
         if self.awaits_karmada() && !is_published(&gateway, &desired) {

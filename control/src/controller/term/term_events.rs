@@ -301,6 +301,22 @@ mod tests {
     }
 
     #[test]
+    fn events_find_every_kind_of_the_gateway_api() {
+        let mut store = Store::default();
+        let metadata = |uid: &str| json!({"metadata": {"namespace": "shop", "name": "web", "uid": uid}});
+        macro_rules! put {
+            ($($kind:ident $uid:literal),+) => {
+                $(store.apply(Change::$kind(Delta::Put(Arc::new(serde_json::from_value(metadata($uid)).unwrap()))));)+
+            };
+        }
+        put!(Gateways "Gateway", ListenerSets "ListenerSet", TcpRoutes "TCPRoute", UdpRoutes "UDPRoute", TlsRoutes "TLSRoute");
+        for kind in ["Gateway", "ListenerSet", "TCPRoute", "UDPRoute", "TLSRoute"] {
+            let object = ObjectRef { kind, namespace: "shop".into(), name: "web".into() };
+            assert_eq!(uid(store.objects(), &object).map(|it| it.uid.to_string()).as_deref(), Some(kind));
+        }
+    }
+
+    #[test]
     fn events_find_the_slice_that_a_problem_is_about() {
         let mut store = Store::default();
         for (namespace, name) in [("shop", "web-1"), ("shop", "web-2"), ("garden", "web-2")] {
