@@ -10,6 +10,7 @@ use sheave_control::controller::election::LeaseTiming;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions};
 use sheave_control::projection::{Options, Role};
+use sheave_control::sources::api_server::GatewayApiMode;
 use sheave_control::sources::connection::Connection;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
@@ -62,6 +63,7 @@ impl Shop {
             timing: LeaseTiming::default(),
             identity: "test".to_owned(),
             ownership: Ownership::default(),
+            gateway_api: GatewayApiMode::Auto,
             mass_deletion_hold: Duration::ZERO,
         };
         let _inside = self.runtime.enter();

@@ -77,7 +77,7 @@ fn start<'w>(
         let frontends = routes.get("frontends").and_then(|it| it.as_array()).cloned().unwrap_or_default();
         let is_it = |frontend: &serde_json::Value| {
             frontend.get("address").and_then(|it| it.as_str()) == Some(&ready.ip().to_string())
-                && frontend.get("port").and_then(|it| it.as_u64()) == Some(u64::from(ready.port()))
+                && frontend.get("port").and_then(serde_json::Value::as_u64) == Some(u64::from(ready.port()))
         };
         if frontends.iter().any(is_it) { Ok(()) } else { Err(format!("{frontends:?}")) }
     });

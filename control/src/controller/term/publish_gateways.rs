@@ -128,6 +128,10 @@ impl LeaderTerm {
     /// Publishes the status of these Gateways, and of all objects of the Gateway API that they concern or that have changed.
     pub(super) fn publish_gateways(&mut self, touched: &BTreeSet<ServiceKey>) {
         let Some(controller) = self.options.projection.gateway_controller.clone() else { return };
+        if !self.gateway_statuses.started && !self.pipeline.sources.local.gateway_api_is_listed() {
+            // A route whose kind is not listed yet would look detached. Everything is published once the list is there.
+            return;
+        }
         let mut batch = Batch::default();
         let objects = &self.pipeline.objects().gateway_api;
         for key in std::mem::take(&mut self.gateway_statuses.changed) {

@@ -96,7 +96,8 @@ impl ObjectServer {
 
     fn is_stale(&self, body: &Value) -> bool {
         let sent = &body["metadata"];
-        sent["uid"] != self.object["metadata"]["uid"] || sent["resourceVersion"] != self.version.to_string()
+        sent["uid"] != self.object["metadata"]["uid"]
+            || sent["resourceVersion"].as_str() != Some(&*self.version.to_string())
     }
 
     fn apply(&mut self, body: &Value) -> ApiAnswer {
@@ -167,7 +168,7 @@ fn flat(status: &Value) -> BTreeMap<String, Value> {
     for (name, value) in status.as_object().into_iter().flatten() {
         match name.as_str() {
             "conditions" => {
-                all.extend(by_key(value, "type").map(|(key, it)| (format!("conditions/{key}"), it.clone())))
+                all.extend(by_key(value, "type").map(|(key, it)| (format!("conditions/{key}"), it.clone())));
             }
             "listeners" => {
                 for (key, listener) in by_key(value, "name") {
