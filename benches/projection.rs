@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use sheave_control::api::kinds::TcpRoutes;
 use sheave_control::api::store::{Dirty, Objects, Store};
 use sheave_control::projection::{Options, Projection, Projector};
 use sheave_control::sources::manifests;
@@ -132,6 +133,69 @@ fn many_services(criterion: &mut Criterion) {
     percentiles("10,000 Services, one endpoint changed", |turn| change(&mut followed, &versions[turn % 2]));
 }
 
+/// Number of listeners of each Gateway, the most that the API allows.
+const LISTENERS: u32 = 64;
+
+/// A backend `bench/s<number>` for TCPRoutes, with its slices.
+fn backend(number: u32, endpoints: u32) -> String {
+    let service = service(number, endpoints);
+    // A Service of type ClusterIP, without an address of its own.
+    let (_, slices) = service.split_once("}]}}\n").unwrap_or_default();
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{namespace: bench, name: s{number}}}\n\
+         spec: {{ports: [{{name: http, port: 80}}]}}\n{slices}"
+    )
+}
+
+/// TCPRoute `bench/r<number>` on a listener of its own.
+fn tcp_route(number: u32, backend: u32, weight: u32) -> String {
+    let (gateway, listener) = (number / LISTENERS, number % LISTENERS);
+    format!(
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: TCPRoute\nmetadata: {{namespace: bench, name: r{number}}}\n\
+         spec: {{parentRefs: [{{name: g{gateway}, sectionName: l{listener}}}], \
+         rules: [{{backendRefs: [{{name: s{backend}, port: 80, weight: {weight}}}]}}]}}\n"
+    )
+}
+
+/// Gateways with listeners for this many routes, and their class.
+fn gateways(routes: u32) -> String {
+    let listeners: Vec<String> =
+        (0..LISTENERS).map(|it| format!("{{name: l{it}, port: {}, protocol: TCP}}", 9_000 + it)).collect();
+    let mut text =
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: sheave}\n\
+                    spec: {controllerName: sheave.dev/gateway}\n"
+            .to_owned();
+    for number in 0..routes.div_ceil(LISTENERS) {
+        let [_, high, middle, low] = number.to_be_bytes();
+        text += &format!(
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{namespace: bench, name: g{number}}}\n\
+             spec: {{gatewayClassName: sheave, listeners: [{}]}}\n\
+             status: {{addresses: [{{value: 198.{high}.{middle}.{low}}}]}}\n",
+            listeners.join(", ")
+        );
+    }
+    text
+}
+
+/// The same number of frontends and endpoints as in [`many_services`], by TCPRoutes of 157 Gateways.
+fn many_routes(criterion: &mut Criterion) {
+    let backends: String = (0..10_000).map(|number| backend(number, 10)).collect();
+    let routes: String = (0..10_000).map(|number| tcp_route(number, number, 1)).collect();
+    let objects = read(&(gateways(10_000) + &backends + &routes));
+    criterion.bench_function("projection/10,000 TCPRoutes with 100,000 endpoints, from nothing", |bencher| {
+        bencher.iter_batched(|| objects.clone(), |objects| Followed::new(&objects), BatchSize::PerIteration);
+    });
+    let mut followed = Followed::new(&objects);
+    let versions = versions(5_000, 10);
+    percentiles("10,000 TCPRoutes, one endpoint changed", |turn| change(&mut followed, &versions[turn % 2]));
+    let routes = [1, 2].map(|weight| read(&tcp_route(5_000, 5_000, weight)));
+    percentiles("10,000 TCPRoutes, one route changed", |turn| {
+        let changed = routes[turn % 2].gateway_api.tcp_routes.values();
+        changed.for_each(|route| followed.store.put::<TcpRoutes>(Arc::clone(route)));
+        black_box(followed.follow());
+    });
+}
+
 /// Requirement for the largest clusters: an event that affects no frontend costs next to nothing.
 fn a_large_cluster(_: &mut Criterion) {
     let manifests: String = (0..50_000).map(|number| service(number, 4)).collect();
@@ -182,5 +246,5 @@ fn config() -> Criterion {
         .measurement_time(Duration::from_secs(2))
 }
 
-criterion_group! {name = benches; config = config(); targets = one_service, many_services, a_large_cluster}
+criterion_group! {name = benches; config = config(); targets = one_service, many_services, many_routes, a_large_cluster}
 criterion_main!(benches);
