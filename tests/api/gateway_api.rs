@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::support::apiserver::ApiServer;
 use crate::support::gateway_api;
 use crate::support::patience::eventually;
+use crate::uninstall::uninstall;
 
 const GROUP: &str = "gateway.networking.k8s.io";
 
@@ -242,4 +243,50 @@ fn patch(shop: &Shop, plural: &str, body: &Value) {
     let outgoing = crate::client::Outgoing::new("PATCH", &path, &shop.server.token("user"), body);
     let answer = crate::client::send(shop.server.address(), &outgoing).expect("an answer");
     assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn uninstall_removes_every_mark_and_names_the_gateways_that_stay() {
+    let shop = Shop::new();
+    let theirs = json!({"parentRef": {"name": "elsewhere"}, "controllerName": "theirs.example/gateway", "conditions": []});
+    let mut route = shop.object("tcproutes", "web");
+    route["status"] = json!({"parents": [theirs]});
+    shop.server.load([route]);
+    let controller = shop.controller();
+    shop.await_status("gateways", "web", |it| condition(it, "sheave.dev/Ready") == "True EndpointsReady");
+    shop.await_status("listenersets", "web", |it| condition(it, "Programmed") == "True Programmed");
+    for plural in ["tcproutes", "udproutes"] {
+        shop.await_status(plural, "web", |it| it.to_string().contains("sheave.dev/Serving"));
+    }
+    eventually("the finalizer of the class", || {
+        let class = shop.object("gatewayclasses", "sheave");
+        if class["metadata"]["finalizers"][0].is_string() { Ok(()) } else { Err(class.to_string()) }
+    });
+    shop.stop(controller);
+
+    let (code, out, err) = uninstall(&shop.server, "", &["--dry-run"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("5 objects of the Gateway API would be cleaned: nothing was changed\n"), "{out}");
+    let (code, out, err) = uninstall(&shop.server, "", &[]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let finalizer = "gateway-exists-finalizer.gateway.networking.k8s.io";
+    for line in [
+        "TCPRoute default/web: 1 entry of status.parents: removed",
+        "ListenerSet default/web: status: removed",
+        "Gateway default/web: status: removed",
+        &format!("GatewayClass sheave: status, finalizer {finalizer}: removed"),
+        "5 objects of the Gateway API cleaned",
+        "Gateway default/web still has a GatewayClass of Sheave",
+    ] {
+        assert!(out.lines().any(|it| it == line), "{line} in {out}");
+    }
+    assert_eq!(shop.object("tcproutes", "web")["status"]["parents"], json!([theirs]));
+    for (plural, name) in [("gateways", "web"), ("listenersets", "web"), ("gatewayclasses", "sheave")] {
+        let object = shop.object(plural, name);
+        assert!(!object["status"].to_string().contains("Accepted"), "{object}");
+        assert!(!object["metadata"]["finalizers"].to_string().contains(finalizer), "{object}");
+    }
+    shop.server.forget_requests();
+    assert_eq!(uninstall(&shop.server, "", &[]).0, Some(0));
+    assert_eq!(shop.server.writes(), []);
 }

@@ -68,7 +68,7 @@ fn config(server: &ApiServer, more: &str) -> (NamedTempFile, NamedTempFile) {
 }
 
 /// Runs the command to its end: exit code, standard output, standard error.
-fn uninstall(server: &ApiServer, more: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+pub(crate) fn uninstall(server: &ApiServer, more: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let (_kubeconfig, config) = config(server, more);
     let mut command = Command::new(sheave_test_support::program::path());
     command.arg("uninstall").args(arguments).arg("--config").arg(config.path());

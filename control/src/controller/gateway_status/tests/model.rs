@@ -97,7 +97,7 @@ impl ObjectServer {
     fn is_stale(&self, body: &Value) -> bool {
         let sent = &body["metadata"];
         sent["uid"] != self.object["metadata"]["uid"]
-            || sent["resourceVersion"].as_str() != Some(&*self.version.to_string())
+            || sent["resourceVersion"].as_str() != Some(self.version.to_string().as_str())
     }
 
     fn apply(&mut self, body: &Value) -> ApiAnswer {
@@ -168,7 +168,9 @@ fn flat(status: &Value) -> BTreeMap<String, Value> {
     for (name, value) in status.as_object().into_iter().flatten() {
         match name.as_str() {
             "conditions" => {
-                all.extend(by_key(value, "type").map(|(key, it)| (format!("conditions/{key}"), it.clone())));
+                let conditions =
+                    by_key(value, "type").map(|(key, it)| (format!("conditions/{key}"), it.clone()));
+                all.extend(conditions);
             }
             "listeners" => {
                 for (key, listener) in by_key(value, "name") {
