@@ -14,6 +14,8 @@ pub mod options;
 mod port_forward;
 pub mod retry;
 pub mod stdout;
+#[cfg(test)]
+mod test_gateways;
 pub mod top;
 pub mod validate;
 pub mod views;

@@ -1,5 +1,7 @@
 //! Tests of what `validate` and `routes` report for folders of manifests.
 
+mod gateways;
+
 use std::fs;
 
 use std::path::Path;

@@ -458,6 +458,11 @@ pub(crate) fn listener_name(service: &ServicePort) -> Option<String> {
     (*source == FrontendSource::Gateway).then(|| format!("{service}/{port_name}"))
 }
 
+/// Name of a row about a Service port: that of the Service, or that of the listener.
+pub(crate) fn row_name(service: &ServicePort) -> String {
+    listener_name(service).unwrap_or_else(|| service.to_string())
+}
+
 /// Name of an object's kind.
 pub fn source_name(source: FrontendSource) -> &'static str {
     match source {

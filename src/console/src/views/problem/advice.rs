@@ -7,6 +7,12 @@ pub(crate) const NO_READY_ENDPOINT: &str = "NoReadyEndpoint";
 /// Reason on the status page for a Service with endpoints that fail. It is not a Problem of an object.
 pub(crate) const UNHEALTHY_ENDPOINTS: &str = "UnhealthyEndpoints";
 
+/// Reason on the status page for a listener without a route. It is not a Problem of an object.
+pub(crate) const NO_ROUTE: &str = "NoRoute";
+
+/// Advice for a listener without a route.
+pub(crate) const ATTACH_ROUTE: &str = "Attach a TCPRoute or UDPRoute of the listener's protocol: its parentRefs name the Gateway, and sectionName the listener.";
+
 /// Advice for an object without an endpoint that serves.
 pub(crate) fn no_ready_endpoint(source: &str, service: &str, has_endpoints: bool) -> String {
     let check = match has_endpoints {
@@ -18,6 +24,10 @@ pub(crate) fn no_ready_endpoint(source: &str, service: &str, has_endpoints: bool
             format!(
                 "{check}: `kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}`."
             )
+        }
+        None if source == "Gateway" => {
+            "Check the Pods of the Services that its route names: `sheave explain gateway` lists them."
+                .to_owned()
         }
         None => format!("{check}, in the clusters that serve it."),
     }
