@@ -122,6 +122,17 @@ impl Fault {
             | Self::Superseded(_) => ServiceState::Degraded,
         }
     }
+
+    /// Whether it follows from the spec of a route, which has a Problem for it.
+    pub fn is_of_route(&self) -> bool {
+        match self {
+            Self::NoWeight | Self::Superseded(_) => true,
+            Self::NoBackend(first) | Self::RefusedShare { first, .. } => {
+                matches!(*first.why, RefusalReason::Invalid(_))
+            }
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Fault {

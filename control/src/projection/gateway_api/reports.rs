@@ -1,10 +1,10 @@
 //! Problems that follow from the decisions about a Gateway.
 
 use super::conditions::ACCEPTED;
-use super::outcome::{GatewayOutcome, NO_VALID_BACKEND, SUPERSEDED};
+use super::outcome::{GatewayOutcome, ListenerOutcome, NO_VALID_BACKEND, SUPERSEDED};
 use super::set_object;
 use crate::api::problem::report::Report;
-use crate::api::problem::{Problem, reason};
+use crate::api::problem::{Problem, ProblemPort, reason};
 use crate::api::service_key::ServiceKey;
 
 /// Reports listeners and routes that are not served.
@@ -26,7 +26,8 @@ fn report_listeners(key: &ServiceKey, outcome: &GatewayOutcome, problems: &mut V
             } else {
                 reason::UNSUPPORTED_LISTENER
             };
-            report.add(reason, format!("spec.listeners[{index}]"), None, listener.accepted.message.clone());
+            let port = problem_port(listener);
+            report.add(reason, format!("spec.listeners[{index}]"), port, listener.accepted.message.clone());
         }
         problems.extend(report.into_problems());
     }
@@ -35,6 +36,11 @@ fn report_listeners(key: &ServiceKey, outcome: &GatewayOutcome, problems: &mut V
         report.add(reason::NOT_SERVED, "", None, refused.message.clone());
         problems.extend(report.into_problems());
     }
+}
+
+fn problem_port(listener: &ListenerOutcome) -> Option<ProblemPort> {
+    let protocol = if listener.protocol == "UDP" { "UDP" } else { "TCP" };
+    Some(ProblemPort { port: u16::try_from(listener.port).ok()?, protocol })
 }
 
 /// Problems of routes that do not serve as they request.

@@ -107,7 +107,7 @@ export class Findings {
     const title = make("span", { class: "object" }, make("span", { class: "muted" }, `${kind} `), name(service));
     const link = make("button", { type: "button", class: "link" }, title);
     link.addEventListener("click", () => this.reveal(object));
-    const isService = kind === "Service" || kind === "MultiClusterService";
+    const isService = ["Service", "MultiClusterService", "Gateway"].includes(kind);
     return make(
       "li",
       { class: state },

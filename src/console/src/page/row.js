@@ -32,6 +32,9 @@ export function create(toggle) {
   return made;
 }
 
+/** What marks the rows of other objects than Services. */
+const TAGS = { MultiClusterService: "multi-cluster", Gateway: "listener" };
+
 /** Fills a row with its Service, if that is not what it shows. */
 export function update(made, key, service) {
   made.key = key;
@@ -40,7 +43,7 @@ export function update(made, key, service) {
   const { row, cells, button } = made;
   row.className = service.elsewhere ? "elsewhere" : service.state;
   const [namespace, own] = splitName(service.service);
-  const fleet = service.source === "Service" ? null : make("span", { class: "tag" }, "multi-cluster");
+  const fleet = service.source in TAGS ? make("span", { class: "tag" }, TAGS[service.source]) : null;
   const title = "Source ranges admit some clients alone; ask below about one of them";
   const restricted = service.restricted ? make("span", { class: "tag", title }, "restricted") : null;
   const byKernel = service.byKernel ? make("span", { class: "tag", title: visible(kernelTitle(service)) }, "kernel") : null;

@@ -68,6 +68,7 @@ export class Detail {
 export async function explain(service, source, frontend, client) {
   const query = new URLSearchParams({ service });
   if (source === "MultiClusterService") query.set("multiCluster", "true");
+  if (source === "Gateway") query.set("kind", "gateway");
   const place = /^\[?(.*?)\]?:(\d+)\/(\w+)$/.exec(frontend ?? "");
   if (place) ["address", "port", "protocol"].forEach((key, index) => query.set(key, place[index + 1]));
   return ask("api/explain", { ...Object.fromEntries(query), client });

@@ -36,7 +36,7 @@ export class RowTraffic {
     try {
       const of = (source) =>
         services.filter((it) => it.source === source).map(({ service }) => service).filter(isPlain).slice(0, 100).join(",");
-      const query = new URLSearchParams({ services: of("Service"), multiClusterServices: of("MultiClusterService") });
+      const query = new URLSearchParams({ services: of("Service"), multiClusterServices: of("MultiClusterService"), listeners: of("Gateway") });
       const response = await fetch(`api/traffic?${query}`);
       if (response.ok) this.#take(await response.json());
     } catch {
@@ -66,7 +66,7 @@ export class RowTraffic {
 }
 
 /** The gateway takes plain names alone; objects of manifests may have others, which are not served. */
-const isPlain = (service) => /^[A-Za-z0-9.-]+\/[A-Za-z0-9.-]+$/.test(service);
+const isPlain = (service) => /^[A-Za-z0-9.-]+(\/[A-Za-z0-9.-]+)+$/.test(service);
 
 /** All Services together: a tile for each rate. */
 export class TotalTraffic {

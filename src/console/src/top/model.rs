@@ -265,6 +265,7 @@ fn top_client(client: &LiveClient, traffic: TopTraffic) -> TopClient {
 fn shown_name(name: &LiveService) -> String {
     match name.source.as_str() {
         "Service" => visible(&name.service).into_owned(),
+        "Gateway" => format!("gateway/{}", visible(&name.service)),
         _ => format!("mcs/{}", visible(&name.service)),
     }
 }

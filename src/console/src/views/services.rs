@@ -1,10 +1,10 @@
-//! Summary of a gateway's Services for the status page: state, addresses, clusters and Problems. JSON keys may be added, but are never
+//! Summary of a gateway's Services and listeners for the status page: state, addresses, clusters and Problems. JSON keys may be added, but are never
 //! renamed.
 
 mod findings;
 mod row;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Not;
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use sheave_model::{Frontend, FrontendAddr, FrontendSource};
 
 pub(crate) use self::findings::{FindingsView, ServiceCounts};
 use crate::views::problem::ProblemView;
-use crate::views::routes::source_name;
+use crate::views::routes::{row_name, source_name};
 
-/// One Service.
+/// One Service, or one listener of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRow {
-    /// `namespace/name`.
+    /// `namespace/name`; for a listener `namespace/gateway/listener`.
     pub service: String,
-    /// Kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service`, `MultiClusterService` or `Gateway`.
     pub source: &'static str,
     /// State for clients.
     pub state: ServiceState,
@@ -59,7 +59,7 @@ pub struct ServiceRow {
 }
 
 impl ServiceRow {
-    /// Name of the object in Problems.
+    /// Name in findings: that of the object, or of the listener.
     pub(crate) fn object(&self) -> String {
         format!("{} {}", self.source, self.service)
     }
@@ -109,22 +109,29 @@ pub struct ServiceFacts<'a> {
     pub announcements: Option<&'a Status>,
 }
 
-/// Services by `namespace/name` and kind: those with frontends, and those that have none because of a Problem.
+/// Services by `namespace/name` and kind: those with frontends, and those that have none because of a Problem. A Gateway has a row for
+/// each listener that is served, and one for its Problems that concern none of these.
 pub fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
     let mut of_object = BTreeMap::<&str, Vec<&ProblemView>>::new();
     for problem in facts.problems {
         of_object.entry(&problem.object).or_default().push(problem);
     }
     let mut rows = Vec::new();
+    let mut served = BTreeSet::new();
     for ((service, source), frontends) in by_service(facts.active) {
-        let problems = of_object.remove(format!("{source} {service}").as_str()).unwrap_or_default();
+        let object = frontends.first().map(|it| format!("{source} {}", it.service)).unwrap_or_default();
+        let of_all = of_object.get(object.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let concerning = of_all.iter().copied().filter(|problem| concerns(problem, &frontends));
+        let problems: Vec<&ProblemView> = concerning.collect();
+        served.extend(problems.iter().copied());
         rows.push(row::of_frontends(service, source, &frontends, &problems, facts));
     }
     let sources = [FrontendSource::Service, FrontendSource::MultiClusterService, FrontendSource::Gateway]
         .map(source_name);
-    for (object, problems) in of_object {
+    for (object, mut problems) in of_object {
         let Some((kind, service)) = object.split_once(' ') else { continue };
-        if let Some(source) = sources.into_iter().find(|source| *source == kind) {
+        problems.retain(|problem| !served.contains(problem));
+        if let Some(source) = sources.into_iter().find(|source| *source == kind && !problems.is_empty()) {
             rows.push(row::without_frontends(service, source, &problems));
         }
     }
@@ -132,10 +139,17 @@ pub fn rows(facts: ServiceFacts<'_>) -> Vec<ServiceRow> {
     rows
 }
 
+/// Whether a Problem of an object concerns the row of these frontends. All rows but those of listeners are about the whole object.
+fn concerns(problem: &ProblemView, frontends: &[&Arc<Frontend>]) -> bool {
+    let Some(port) = &problem.port else { return true };
+    let is_there = |it: &FrontendAddr| it.port == port.port && it.protocol.name() == port.protocol;
+    frontends.iter().any(|it| it.service.source != FrontendSource::Gateway || is_there(&it.addr))
+}
+
 fn by_service(active: &ActiveTable) -> BTreeMap<(String, &'static str), Vec<&Arc<Frontend>>> {
     let mut services = BTreeMap::<_, Vec<_>>::new();
     for frontend in active.table().frontends() {
-        let key = (frontend.service.to_string(), source_name(frontend.service.source));
+        let key = (row_name(&frontend.service), source_name(frontend.service.source));
         services.entry(key).or_default().push(frontend);
     }
     services

@@ -2,6 +2,8 @@
 //! never renamed.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use sheave_control::api::store::ServiceKey;
@@ -9,24 +11,26 @@ use sheave_dataplane::Observer;
 use sheave_dataplane::counters::{
     CloseReason, DropReason, FrontendCounters, ShedReason, TcpCounters, UdpCounters,
 };
-use sheave_model::RoutingTable;
+use sheave_model::{FrontendSource, RoutingTable, ServicePort};
 
 use crate::views::View;
 use crate::views::routes::source_name;
 
 /// Failures of connections. Clients that source ranges exclude are not failures.
-const FAILED: [CloseReason; 6] = [
+const FAILED: [CloseReason; 7] = [
     CloseReason::EndpointReset,
     CloseReason::ConnectFailed,
     CloseReason::NoEndpoint,
+    CloseReason::InvalidBackend,
     CloseReason::BadProxyHeader,
     CloseReason::OverLimit,
     CloseReason::Memory,
 ];
 
 /// Failures of datagrams; [shed](ShedReason) ones are counted separately.
-const LOST: [DropReason; 8] = [
+const LOST: [DropReason; 9] = [
     DropReason::NoEndpoint,
+    DropReason::InvalidBackend,
     DropReason::NoSocket,
     DropReason::NoPort,
     DropReason::Loop,
@@ -35,6 +39,28 @@ const LOST: [DropReason; 8] = [
     DropReason::SendToClient,
     DropReason::Draining,
 ];
+
+/// What has traffic of its own: a Service, or a listener of a Gateway. Displays as in rows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TrafficKey {
+    pub(crate) object: ServiceKey,
+    /// Name of the listener of a Gateway.
+    pub(crate) listener: Option<Arc<str>>,
+}
+
+impl From<&ServicePort> for TrafficKey {
+    fn from(service: &ServicePort) -> Self {
+        let listener = (service.source == FrontendSource::Gateway).then(|| Arc::clone(&service.port_name));
+        Self { object: service.into(), listener }
+    }
+}
+
+impl fmt::Display for TrafficKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.object)?;
+        self.listener.as_ref().map_or(Ok(()), |listener| write!(f, "/{listener}"))
+    }
+}
 
 /// Counters since the start. Rates are the difference of two such views.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -53,9 +79,9 @@ pub(crate) struct TrafficView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceTraffic {
-    /// `namespace/name`.
+    /// `namespace/name`; for a listener `namespace/gateway/listener`.
     pub(crate) service: String,
-    /// Kind of the object: `Service` or `MultiClusterService`.
+    /// Kind of the object: `Service`, `MultiClusterService` or `Gateway`.
     pub(crate) source: &'static str,
     /// Frontends whose counters are included, sorted. A frontend keeps its counters when it moves to another Service, so counts of
     /// different frontends give no rate.
@@ -99,17 +125,17 @@ impl TrafficView {
     }
 
     /// Totals and these Services.
-    pub(crate) fn of_services(uptime_milliseconds: u64, observer: &Observer, asked: &[ServiceKey]) -> Self {
+    pub(crate) fn of_services(uptime_milliseconds: u64, observer: &Observer, asked: &[TrafficKey]) -> Self {
         let services = services(observer, observer.table().table(), asked);
         Self { services, ..Self::of_all(uptime_milliseconds, observer) }
     }
 }
 
-fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> Vec<ServiceTraffic> {
-    let mut of_services: BTreeMap<&ServiceKey, ServiceTraffic> =
+fn services(observer: &Observer, table: &RoutingTable, asked: &[TrafficKey]) -> Vec<ServiceTraffic> {
+    let mut of_services: BTreeMap<&TrafficKey, ServiceTraffic> =
         asked.iter().map(|key| (key, ServiceTraffic::none(key))).collect();
     for frontend in table.frontends() {
-        let Some(traffic) = of_services.get_mut(&ServiceKey::from(&frontend.service)) else { continue };
+        let Some(traffic) = of_services.get_mut(&TrafficKey::from(&frontend.service)) else { continue };
         traffic.frontends.push(frontend.addr.to_string());
         let Some(workers) = observer.counters(frontend.addr).and_then(|weak| weak.upgrade()) else {
             continue;
@@ -122,8 +148,8 @@ fn services(observer: &Observer, table: &RoutingTable, asked: &[ServiceKey]) -> 
 }
 
 impl ServiceTraffic {
-    fn none(key: &ServiceKey) -> Self {
-        Self { service: key.to_string(), source: source_name(key.source), ..Self::default() }
+    fn none(key: &TrafficKey) -> Self {
+        Self { service: key.to_string(), source: source_name(key.object.source), ..Self::default() }
     }
 }
 

@@ -46,18 +46,20 @@ pub(super) fn write(text: &mut Exposition, table: &ActiveTable, failures: &Endpo
     write_each(text, &names::ENDPOINT_EJECTIONS, &shown, |it| it.counts.ejections);
 }
 
-/// The shown endpoints of a frontend.
+/// The shown endpoints of a frontend. If it is split, the label `service` is that of the first part with the endpoint: one endpoint has
+/// the same series however many parts have it.
 fn endpoints<'a>(
     table: &'a ActiveTable,
     frontend: &'a Frontend,
     active: &'a ActiveFrontend,
     failures: &'a EndpointFailures,
 ) -> impl Iterator<Item = ShownEndpoint<'a>> {
-    let (first, clusters) = (frontends::labels(frontend), clusters(frontend));
+    let clusters = clusters(frontend);
     let shares: HashMap<EndpointAddr, u64> = active.shares(origin(frontend)).collect();
     let all: u64 = shares.values().sum();
     active.loads().map(move |(addr, load)| {
         let cluster = clusters.get(&addr).copied().unwrap_or_default();
+        let first = frontends::labels_of(frontend, active.judges(addr).next().unwrap_or(&frontend.service));
         let own = render(&[("endpoint", &addr.to_string()), ("cluster", cluster)]);
         let share = shares.get(&addr).copied().unwrap_or_default();
         let of_judges = active.judges(addr).map(|service| failures.of(service, addr));

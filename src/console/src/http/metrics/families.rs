@@ -51,7 +51,7 @@ families! {
     SERVICES: gauge "sheave_services" [state] = "Services by their state for the clients who come to this gateway: serving, degraded or broken.";
     FRONTENDS_WITHOUT_LOCAL: gauge "sheave_frontends_without_local_endpoints" [traffic_policy] = "Frontends that drop clients because the policy is Local and no endpoint is on this node, by policy.";
     FRONTENDS_WITHOUT_ENDPOINTS: gauge "sheave_frontends_without_endpoints" [] = "Frontends that refuse clients because the Service has no endpoint that may be used.";
-    FRONTEND_INFO: gauge "sheave_frontend_info" [frontend, service, kind, port_name, app_protocol, balance] = "Always 1; the labels tell the kind, the port's name and appProtocol, and how an endpoint is chosen.";
+    FRONTEND_INFO: gauge "sheave_frontend_info" [frontend, service, kind, port_name, app_protocol, balance, route, listener] = "Always 1; the labels tell the kind, the port's name and appProtocol, how an endpoint is chosen, and for a Gateway its listener and the route that serves it.";
     FRONTEND_ENDPOINTS: gauge "sheave_frontend_endpoints" [frontend, service] = "Endpoints that new clients may be given: those outside the cluster, or for a cluster address those inside; by frontend.";
     HEALTHZ_REQUESTS: counter "sheave_healthz_requests_total" [code] = "Answers to /healthz on healthz.listen, by status code.";
     LIVEZ_REQUESTS: counter "sheave_livez_requests_total" [code] = "Answers to /livez on healthz.listen, by status code.";

@@ -11,11 +11,11 @@ use sheave_dataplane::counters::{CloseReason, TcpCounters};
 use sheave_dataplane::counters::{DropReason, UdpCounters};
 use sheave_dataplane::counters::{FrontendCounters, Histogram, Totals};
 use sheave_model::RoutingTable;
-use sheave_model::{Frontend, FrontendKind, Protocol, Route};
+use sheave_model::{Frontend, FrontendKind, Protocol, Route, ServicePort};
 
 use crate::http::metrics::exposition::{Buckets, Exposition, render};
 use crate::http::metrics::families::{self as names, Family};
-use crate::views::routes::algorithm_name;
+use crate::views::routes::{algorithm_name, listener_name};
 
 /// Frontend with series.
 struct ShownFrontend {
@@ -72,7 +72,12 @@ pub(super) fn write(text: &mut Exposition, observer: &Observer, table: &RoutingT
 
 /// Labels that identify a frontend.
 pub(super) fn labels(frontend: &Frontend) -> String {
-    let (addr, service) = (frontend.addr.to_string(), frontend.service.to_string());
+    labels_of(frontend, &frontend.service)
+}
+
+/// Labels of a frontend's traffic to this Service.
+pub(super) fn labels_of(frontend: &Frontend, service: &ServicePort) -> String {
+    let (addr, service) = (frontend.addr.to_string(), service.to_string());
     render(&[("frontend", &addr), ("service", &service)])
 }
 
@@ -80,11 +85,15 @@ fn write_info<'a>(text: &mut Exposition, frontends: impl Iterator<Item = &'a Arc
     let mut samples = text.family(&names::FRONTEND_INFO);
     for frontend in frontends {
         let kind = frontend.kind.to_string();
+        let listener = listener_name(&frontend.service).unwrap_or_default();
+        let route = frontend.split.as_ref().map(|split| &*split.route).unwrap_or_default();
         let more = [
             ("kind", &*kind),
             ("port_name", &*frontend.service.port_name),
             ("app_protocol", frontend.app_protocol.as_deref().unwrap_or_default()),
             ("balance", algorithm_name(frontend.algorithm)),
+            ("route", route),
+            ("listener", &listener),
         ];
         samples.add_to(&labels(frontend), &more, 1);
     }

@@ -114,7 +114,9 @@ fn of_row(row: &ServiceRow) -> Option<FindingView> {
     let failing = row.clusters.iter().any(|cluster| cluster.unhealthy > 0);
     let (reason, advice) = match row.state {
         ServiceState::Serving => return None,
+        _ if row.fault.as_ref().is_some_and(Fault::is_of_route) => return None,
         _ if row.fault == Some(Fault::AdmitsNobody) => (NOBODY_ADMITTED, advice::NOBODY_ADMITTED.to_owned()),
+        _ if row.fault == Some(Fault::NoRoute) => (advice::NO_ROUTE, advice::ATTACH_ROUTE.to_owned()),
         _ if failing => (advice::UNHEALTHY_ENDPOINTS, advice::unhealthy_endpoints(row.source, &row.service)),
         _ => (advice::NO_READY_ENDPOINT, advice::no_ready_endpoint(row.source, &row.service, has_endpoints)),
     };

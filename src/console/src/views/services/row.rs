@@ -120,9 +120,11 @@ fn is_carried_by_kernel(frontend: &Frontend, facts: ServiceFacts<'_>) -> bool {
 
 /// Address and error of the first unhealthy endpoint.
 fn first_unhealthy(frontend: &Frontend, facts: ServiceFacts<'_>) -> Option<String> {
-    let health = facts.active.health().of(&frontend.service)?;
-    let mut endpoints = frontend.backends.iter().flat_map(|backend| &backend.endpoints);
-    endpoints.find_map(|it| Some(format!("{}: {}", it.addr, health.reason(it.addr)?)))
+    open_pools(frontend).into_iter().find_map(|pool| {
+        let health = facts.active.health().of(&pool.service)?;
+        let mut endpoints = pool.backends.iter().flat_map(|backend| &backend.endpoints);
+        endpoints.find_map(|it| Some(format!("{}: {}", it.addr, health.reason(it.addr)?)))
+    })
 }
 
 fn total(clusters: &[ClusterRow], count: impl Fn(&ClusterRow) -> usize) -> usize {
@@ -133,28 +135,55 @@ fn healthy(clusters: &[ClusterRow]) -> usize {
     total(clusters, |it| it.serving - it.unhealthy)
 }
 
+/// The frontend itself, or the pools of its parts that have a weight.
+fn open_pools(frontend: &Frontend) -> Vec<&Frontend> {
+    match &frontend.split {
+        Some(split) => split.open_pools().collect(),
+        None => vec![frontend],
+    }
+}
+
 fn clusters(
     frontend: &Frontend,
     active: Option<&ActiveFrontend>,
     facts: ServiceFacts<'_>,
 ) -> Vec<ClusterRow> {
-    let shares = match (active, &*frontend.backends) {
+    let groups = by_cluster(frontend);
+    let shares: Vec<(EndpointAddr, u64)> = match (active, &*groups) {
         (Some(active), [_, _, ..]) => active.shares(Origin::External).collect(),
         _ => Vec::new(),
     };
-    let part = |backend: &Backend| {
-        shares.iter().filter(|(addr, _)| has(backend, *addr)).map(|(_, share)| share).sum::<u64>()
+    let part = |(_, backends): &ClusterBackends<'_>| {
+        let here = |addr| backends.iter().any(|(_, backend)| has(backend, addr));
+        shares.iter().filter(|(addr, _)| here(*addr)).map(|(_, share)| share).sum::<u64>()
     };
-    let parts: Vec<u64> = frontend.backends.iter().map(part).collect();
-    let percent = if frontend.backends.len() == 1 { vec![100] } else { percent::of_parts(&parts) };
-    let cluster = |(backend, share): (&Backend, u8)| ClusterRow {
-        cluster: backend.cluster.as_ref().to_owned(),
-        serving: backend.endpoints.len(),
-        of: backend.endpoints.len().max(backend.capacity as usize),
-        unhealthy: unhealthy(frontend, backend, facts),
+    let parts: Vec<u64> = groups.iter().map(part).collect();
+    let percent = if groups.len() == 1 { vec![100] } else { percent::of_parts(&parts) };
+    let cluster = |((name, backends), share): (&ClusterBackends<'_>, u8)| ClusterRow {
+        cluster: (*name).to_owned(),
+        serving: backends.iter().map(|(_, it)| it.endpoints.len()).sum(),
+        of: backends.iter().map(|(_, it)| it.endpoints.len().max(it.capacity as usize)).sum(),
+        unhealthy: backends.iter().map(|(pool, it)| unhealthy(pool, it, facts)).sum(),
         share,
     };
-    frontend.backends.iter().zip(percent).map(cluster).collect()
+    groups.iter().zip(percent).map(cluster).collect()
+}
+
+/// A cluster's name, and its backends with the frontend or pool that each is of.
+type ClusterBackends<'a> = (&'a str, Vec<(&'a Frontend, &'a Backend)>);
+
+/// The backends of a frontend, or those of all its pools, by cluster in the order of their first.
+fn by_cluster(frontend: &Frontend) -> Vec<ClusterBackends<'_>> {
+    let mut groups: Vec<ClusterBackends<'_>> = Vec::new();
+    for pool in open_pools(frontend) {
+        for backend in &*pool.backends {
+            match groups.iter_mut().find(|(name, _)| *name == &*backend.cluster) {
+                Some((_, backends)) => backends.push((pool, backend)),
+                None => groups.push((&backend.cluster, vec![(pool, backend)])),
+            }
+        }
+    }
+    groups
 }
 
 /// Whether the backend has the endpoint. Endpoints are sorted.

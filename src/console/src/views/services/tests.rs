@@ -1,5 +1,7 @@
 //! Tests of rows in each state, and of findings.
 
+mod gateways;
+
 use std::sync::Arc;
 
 use sheave_dataplane::select::ActiveTable;

@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 use sheave_dataplane::Observer;
-use sheave_dataplane::select::{ActiveTable, ServiceHealth};
-use sheave_model::{EndpointAddr, EndpointState, Frontend, FrontendAddr};
+use sheave_dataplane::select::ActiveTable;
+use sheave_model::{Backend, Endpoint, EndpointAddr, EndpointState, Frontend, FrontendAddr};
 
 use super::Counted;
 use super::numbered::Label;
-use crate::views::routes::source_name;
+use crate::views::routes::{row_name, source_name};
 
 /// Endpoint of a Service, in one of its clusters.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -37,14 +37,12 @@ enum EndpointCondition {
 }
 
 impl EndpointLabel {
-    fn new(frontend: &Frontend, addr: EndpointAddr, health: Option<&ServiceHealth>) -> Self {
-        let found = frontend.backends.iter().find_map(|backend| {
-            let at = backend.endpoints.binary_search_by_key(&addr, |endpoint| endpoint.addr).ok();
-            match at {
-                Some(at) => Some((backend, Some(&backend.endpoints[at]))),
-                None => backend.lingering.contains(&addr).then_some((backend, None)),
-            }
-        });
+    /// Label of an endpoint of a frontend. If that is split, the endpoint belongs to the Service of its first part that has it.
+    fn new(frontend: &Frontend, addr: EndpointAddr, table: &ActiveTable) -> Self {
+        let has = |pool: &Frontend| pool.backends.iter().any(|backend| find(backend, addr).is_some());
+        let pool = frontend.pools().find(|pool| has(pool)).unwrap_or(frontend);
+        let health = table.health().of(&pool.service);
+        let found = pool.backends.iter().find_map(|backend| Some(backend).zip(find(backend, addr)));
         let unhealthy = health.and_then(|health| health.reason(addr));
         let endpoint = found.and_then(|(_, endpoint)| endpoint);
         let state = match endpoint.map(|endpoint| endpoint.state) {
@@ -55,8 +53,8 @@ impl EndpointLabel {
         };
         let why = unhealthy.filter(|_| state == EndpointCondition::Unhealthy);
         Self {
-            service: frontend.service.to_string(),
-            source: source_name(frontend.service.source),
+            service: row_name(&pool.service),
+            source: source_name(pool.service.source),
             cluster: found.map(|(backend, _)| backend.cluster.as_ref().to_owned()).unwrap_or_default(),
             endpoint: addr.to_string(),
             state,
@@ -67,6 +65,14 @@ impl EndpointLabel {
 
     fn key(&self) -> (&str, &str, &str, &str) {
         (&self.service, self.source, &self.cluster, &self.endpoint)
+    }
+}
+
+/// The endpoint with this address, if the backend has it; without its facts if it only lingers.
+fn find(backend: &Backend, addr: EndpointAddr) -> Option<Option<&Endpoint>> {
+    match backend.endpoints.binary_search_by_key(&addr, |endpoint| endpoint.addr) {
+        Ok(at) => Some(backend.endpoints.get(at)),
+        Err(_) => backend.lingering.contains(&addr).then_some(None),
     }
 }
 
@@ -84,8 +90,7 @@ impl Counted for EndpointLabel {
         let mut labels = Vec::new();
         for frontend in table.table().frontends() {
             let Some(active) = table.get(frontend.addr) else { continue };
-            let health = table.health().of(&frontend.service);
-            let label = |addr| (Self::new(frontend, addr, health), frontend.addr);
+            let label = |addr| (Self::new(frontend, addr, table), frontend.addr);
             labels.extend(active.loads().map(|(addr, _)| label(addr)));
         }
         labels

@@ -9,10 +9,10 @@ use sheave_model::{Frontend, FrontendAddr};
 
 use super::Counted;
 use super::numbered::Label;
-use crate::views::routes::source_name;
+use crate::views::routes::{row_name, source_name};
 use crate::views::traffic::TrafficCounts;
 
-/// Service with frontends.
+/// Service or listener with frontends.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct ServiceLabel {
     service: String,
@@ -31,7 +31,7 @@ impl Label for ServiceLabel {
 impl Counted for ServiceLabel {
     fn labels(table: &ActiveTable) -> Vec<(Self, FrontendAddr)> {
         let label =
-            |it: &Frontend| Self { service: it.service.to_string(), source: source_name(it.service.source) };
+            |it: &Frontend| Self { service: row_name(&it.service), source: source_name(it.service.source) };
         table.table().frontends().iter().map(|it| (label(it), it.addr)).collect()
     }
 
