@@ -96,6 +96,7 @@ fn a_question_is_read() {
     assert_eq!(explain.output, TextFormat::Json);
     let question = Question {
         service: ServiceKey::new("shop", "web"),
+        gateway_api: None,
         multi_cluster: true,
         port: Some(Port::Name("http".to_owned())),
         protocol: Some(Protocol::Udp),

@@ -163,7 +163,7 @@ impl<T: RouteObject> RouteCollection<T> {
     }
 
     /// The routes that name this Service or ServiceImport as a backend.
-    pub(super) fn of_backend(&self, backend: &ServiceKey) -> impl Iterator<Item = &Arc<T>> {
+    pub fn of_backend(&self, backend: &ServiceKey) -> impl Iterator<Item = &Arc<T>> {
         self.by_backend.get(backend).into_iter().flatten().filter_map(|key| self.all.get(key))
     }
 

@@ -4,6 +4,7 @@
 //! Affinity records, balancers and the rendered text are outside of this module.
 
 mod decision;
+mod gateway_api;
 mod not_ours;
 mod record;
 mod view;
@@ -18,9 +19,13 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use sheave_model::{Frontend, FrontendSource};
 
 pub use self::decision::ClientSide;
+pub use self::gateway_api::{ParentExplanation, PartExplanation, routes_to};
 pub use self::not_ours::NotOursReason;
 use self::record::EndpointRecorder;
-pub use self::view::{EndpointSummary, ExplainView, ExplainedEndpoint, FrontendExplanation, SpecPort};
+pub use self::view::{
+    EndpointSummary, ExplainView, ExplainedCondition, ExplainedEndpoint, ExplainedParent, ExplainedPart,
+    FrontendExplanation, SpecPort,
+};
 use super::eligibility::{ClusterScope, Eligibility, EligibilityRule};
 use super::endpoints::merged::MergedEndpoints;
 use super::plan::{ClusterMember, Plan, Planned, Slices};
@@ -137,44 +142,7 @@ impl ServedService<'_> {
     /// Explains what clients get on one of its frontends; `None` if the frontend is not its own.
     pub fn explain(&self, frontend: &Frontend, side: ClientSide) -> Option<FrontendExplanation> {
         let port = self.planned_port(frontend)?;
-        let (context, family) = (&self.projector.context, Family::of(frontend.addr.ip));
-        let loop_at = self.projector.loops(port.protocol);
-        let mut recorder = EndpointRecorder::new(context, port, family);
-        let mut merged = MergedEndpoints::default();
-        for (index, member) in self.members.iter().enumerate() {
-            recorder.enter(member, self.closed(member));
-            let serving = endpoints::observe(member, family, port, context, &loop_at, &mut recorder);
-            if self.plan.fleet.is_none() || !serving.is_empty() {
-                merged.add(index, serving);
-            }
-        }
-        let left = || self.plan.fleet.iter().flat_map(|fleet| &fleet.left);
-        let is_family = |slice: &EndpointSlice| Family::named(&slice.address_type) == Some(family);
-        left().filter(|left| is_family(&left.slice)).for_each(|left| recorder.leave(left));
-        let (external, internal) = eligibility::deciding(frontend.kind, self.plan.policies);
-        let policy = match side {
-            ClientSide::Outside => external,
-            ClientSide::Inside => internal,
-        };
-        let rule = EligibilityRule::decide(policy, &merged.traits);
-        let fits: Vec<Eligibility> = merged.traits.iter().map(|traits| rule.judge(traits)).collect();
-        let slices = self.members.iter().flat_map(|member| &member.slices).map(|listed| &listed.slice);
-        let other = slices.chain(left().map(|left| &left.slice)).filter(|slice| !is_family(slice));
-        Some(FrontendExplanation {
-            reasons: decision::reasons(frontend, side, rule, &merged, context),
-            endpoints: recorder.finish(&fits, rule.fallback),
-            other_slices: other.map(|slice| slice.metadata.name.clone().unwrap_or_default()).collect(),
-        })
-    }
-
-    /// Why a cluster gets no new connections, if it gets none.
-    fn closed(&self, member: &ClusterMember) -> Option<String> {
-        if member.scope != ClusterScope::Closed {
-            return None;
-        }
-        let known = self.plan.fleet.iter().flat_map(|fleet| &fleet.status.clusters);
-        let state = known.into_iter().find(|it| it.name == member.cluster).map(|it| it.state.to_string());
-        Some(state.unwrap_or_else(|| ClusterState::Draining(DrainReason::Asked).to_string()))
+        Some(explain_endpoints(self.projector, &self.plan, &self.members, (frontend, port), side))
     }
 
     fn planned_port(&self, frontend: &Frontend) -> Option<&PlannedPort> {
@@ -185,6 +153,54 @@ impl ServedService<'_> {
         let is = |port: &&PlannedPort| port.name == service.port_name && port.protocol == service.protocol;
         self.plan.ports.iter().find(is).filter(|_| own)
     }
+}
+
+/// Explains what clients get on a frontend with this plan and port.
+fn explain_endpoints(
+    projector: &Projector,
+    plan: &Plan,
+    members: &[ClusterMember],
+    (frontend, port): (&Frontend, &PlannedPort),
+    side: ClientSide,
+) -> FrontendExplanation {
+    let (context, family) = (&projector.context, Family::of(frontend.addr.ip));
+    let loop_at = projector.loops(port.protocol);
+    let mut recorder = EndpointRecorder::new(context, port, family);
+    let mut merged = MergedEndpoints::default();
+    for (index, member) in members.iter().enumerate() {
+        recorder.enter(member, closed(plan, member));
+        let serving = endpoints::observe(member, family, port, context, &loop_at, &mut recorder);
+        if plan.fleet.is_none() || !serving.is_empty() {
+            merged.add(index, serving);
+        }
+    }
+    let left = || plan.fleet.iter().flat_map(|fleet| &fleet.left);
+    let is_family = |slice: &EndpointSlice| Family::named(&slice.address_type) == Some(family);
+    left().filter(|left| is_family(&left.slice)).for_each(|left| recorder.leave(left));
+    let (external, internal) = eligibility::deciding(frontend.kind, plan.policies);
+    let policy = match side {
+        ClientSide::Outside => external,
+        ClientSide::Inside => internal,
+    };
+    let rule = EligibilityRule::decide(policy, &merged.traits);
+    let fits: Vec<Eligibility> = merged.traits.iter().map(|traits| rule.judge(traits)).collect();
+    let slices = members.iter().flat_map(|member| &member.slices).map(|listed| &listed.slice);
+    let other = slices.chain(left().map(|left| &left.slice)).filter(|slice| !is_family(slice));
+    FrontendExplanation {
+        reasons: decision::reasons(frontend, side, rule, &merged, context),
+        endpoints: recorder.finish(&fits, rule.fallback),
+        other_slices: other.map(|slice| slice.metadata.name.clone().unwrap_or_default()).collect(),
+    }
+}
+
+/// Why a cluster gets no new connections, if it gets none.
+fn closed(plan: &Plan, member: &ClusterMember) -> Option<String> {
+    if member.scope != ClusterScope::Closed {
+        return None;
+    }
+    let known = plan.fleet.iter().flat_map(|fleet| &fleet.status.clusters);
+    let state = known.into_iter().find(|it| it.name == member.cluster).map(|it| it.state.to_string());
+    Some(state.unwrap_or_else(|| ClusterState::Draining(DrainReason::Asked).to_string()))
 }
 
 /// Reason why an address counts as inside the cluster. Displays as the end of the sentence `address ... is`.

@@ -56,9 +56,64 @@ pub struct ExplainView {
     pub problems: Vec<String>,
     /// All addresses of the frontend's family in the Service's slices.
     pub endpoints: Vec<ExplainedEndpoint>,
+    /// Listener of a Gateway that the frontend is for, as `namespace/gateway/listener`. Missing for Services, as the next four are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listener: Option<String>,
+    /// Route that the listener serves, such as `TCPRoute shop/web`; missing if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// When the route was created, by which the oldest of several serves; missing in manifests without a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route_created: Option<String>,
+    /// Parents of the route that the question is about, in the order of its spec.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<ExplainedParent>,
+    /// Backends of the route, each with its endpoints. `endpoints` is empty then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub split: Vec<ExplainedPart>,
     /// Summary of all endpoints, if `endpoints` may be incomplete: only in answers about all gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_endpoints: Option<EndpointSummary>,
+}
+
+/// A parent of a route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedParent {
+    /// The parentRef, such as `Gateway shop/gw, sectionName tcp`.
+    pub parent: String,
+    /// Conditions of the route there; empty if the parent is missing or another controller's.
+    pub conditions: Vec<ExplainedCondition>,
+}
+
+/// A condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True` or `False`.
+    pub status: String,
+    /// A CamelCase token.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+}
+
+/// A backend of a route, and what happens to its share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedPart {
+    /// The backend as the route names it: `Service shop/web:80`.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// 0 to 1,000,000; 0 = no new connections.
+    pub weight: u32,
+    /// Share of new connections, such as `30%`.
+    pub share: String,
+    /// Why its share is refused; missing if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// All addresses of the frontend's family in the backend's slices.
+    pub endpoints: Vec<ExplainedEndpoint>,
 }
 
 /// Summary of the endpoints of a frontend.

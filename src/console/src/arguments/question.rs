@@ -1,4 +1,4 @@
-//! Arguments of `explain` and `watch`: a Service, and which of its clients and frontends.
+//! Arguments of `explain` and `watch`: a Service, Gateway or route, and which of its clients and frontends.
 
 use std::net::IpAddr;
 
@@ -6,13 +6,13 @@ use clap::Args;
 use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
-use super::object::ObjectName;
+use super::object::{ObjectKind, ObjectName};
 use crate::views::explain::{self, Client, Port, Question};
 
 /// The object, and flags that select clients and frontends.
 #[derive(Debug, PartialEq, Args)]
 pub struct QuestionArgs {
-    /// Service or MultiClusterService: web, shop/web, svc/web, "svc web", mcs/web or mcs/shop/web
+    /// Service, MultiClusterService, Gateway or route: web, shop/web, svc/web, "svc web", mcs/web, "gateway shop/gw#listener" or "tcproute shop/web"
     ///
     /// svc and mcs stand for Service and MultiClusterService. Without mcs, the Service is meant if Sheave serves it, else the
     /// MultiClusterService of the same name.
@@ -53,11 +53,15 @@ impl QuestionArgs {
     /// # Errors
     /// If the object cannot be parsed, which [`Self::check`] refuses beforehand.
     pub fn question(&self, default_namespace: impl FnOnce() -> String) -> Result<Question, String> {
-        let ObjectName { multi_cluster, namespace, name } = self.object()?;
+        let ObjectName { kind, namespace, name } = self.object()?;
         let namespace = namespace.unwrap_or_else(default_namespace);
         Ok(Question {
             service: ServiceKey::new(&namespace, &name),
-            multi_cluster: self.multi_cluster || multi_cluster,
+            multi_cluster: self.multi_cluster || kind == ObjectKind::MultiClusterService,
+            gateway_api: match kind {
+                ObjectKind::Service | ObjectKind::MultiClusterService => None,
+                ObjectKind::GatewayApi(object) => Some(object),
+            },
             port: self.port.clone(),
             protocol: self.protocol,
             address: self.address,

@@ -66,9 +66,11 @@ export class Detail {
 
 /** Asks the gateway; the answer, or `{ error }`. */
 export async function explain(service, source, frontend, client) {
-  const query = new URLSearchParams({ service });
+  const [namespace, name, ...listener] = service.split("/");
+  const query = new URLSearchParams({ service: `${namespace}/${name}` });
   if (source === "MultiClusterService") query.set("multiCluster", "true");
   if (source === "Gateway") query.set("kind", "gateway");
+  if (listener.length) query.set("listener", listener.join("/"));
   const place = /^\[?(.*?)\]?:(\d+)\/(\w+)$/.exec(frontend ?? "");
   if (place) ["address", "port", "protocol"].forEach((key, index) => query.set(key, place[index + 1]));
   return ask("api/explain", { ...Object.fromEntries(query), client });

@@ -23,9 +23,9 @@ use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_model::FrontendAddr;
 
-pub use self::question::{Client, Port, Question};
+pub use self::question::{Client, GatewayApiObject, Port, Question};
 pub(crate) use self::question::{
-    QuestionQuery, parse_address, parse_client, parse_port, parse_protocol, parse_service,
+    QuestionQuery, parse_address, parse_client, parse_listener, parse_port, parse_protocol, parse_service,
 };
 pub(crate) use self::short::{keep_endpoints, shorten};
 pub(crate) use self::text::outcome;

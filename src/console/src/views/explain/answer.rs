@@ -1,6 +1,7 @@
 //! The whole answer: from the question to the view, in the order of the decisions.
 
 mod endpoints;
+pub(super) mod gateway_api;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,8 +25,11 @@ use crate::views::problem::ProblemView;
 use crate::views::routes::{action_name, source_name};
 
 pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
+    if let Some(object) = &question.gateway_api {
+        return gateway_api::answer(question, object, basis);
+    }
     let (key, explanation) = asked(question, basis);
-    let mut view = ExplainView {
+    let view = ExplainView {
         service: key.to_string(),
         source: source_name(key.source).to_owned(),
         client: question.client.map(|client| client.ip.to_string()),
@@ -33,6 +37,23 @@ pub(super) fn answer(question: &Question, basis: Basis<'_>) -> Answer {
         ..ExplainView::default()
     };
     let question = &Question { service: key, ..question.clone() };
+    let routes = gateway_api::routes_to(&question.service, basis);
+    let answer = of_service(question, explanation, basis, view);
+    match answer {
+        Answer::Explained(mut view) => {
+            view.reasons.extend(routes);
+            Answer::Explained(view)
+        }
+        not_found @ Answer::NotFound(_) => not_found,
+    }
+}
+
+fn of_service(
+    question: &Question,
+    explanation: Explanation<'_>,
+    basis: Basis<'_>,
+    mut view: ExplainView,
+) -> Answer {
     match explanation {
         Explanation::Unknown => {
             view.reasons.push(unknown(question, basis));
@@ -163,32 +184,10 @@ struct FrontendAnswer<'a> {
 impl FrontendAnswer<'_> {
     fn fill(&self, served: &ServedService<'_>, view: &mut ExplainView) {
         let Self { question, frontend, basis } = *self;
-        let (origin, why_origin) = match question.client {
-            Some(client) => client::origin(frontend, client, basis),
-            None => {
-                (Origin::External, "no client is given: this is for clients outside the cluster".to_owned())
-            }
-        };
-        let side = match origin {
-            Origin::External => ClientSide::Outside,
-            Origin::Internal => ClientSide::Inside,
-        };
+        let (origin, side, why_origin) = self.origin();
         let Some(explained) = served.explain(frontend, side) else { return };
-        view.frontend = Some(frontend.addr.to_string());
-        view.kind = Some(frontend.kind.to_string());
-        view.port_name = frontend.service.port_name.as_ref().to_owned();
-        view.origin = Some(origin_name(origin).to_owned());
-        let (allowed, why_allowed) = client::admission(frontend, question.client);
-        view.allowed = allowed;
+        let allowed = self.admit(origin, why_origin, view);
         let route = route(frontend, origin);
-        view.action = Some(if allowed { action_name(route) } else { "Drop" }.to_owned());
-        self.announced(view);
-        view.reasons.push(why_origin);
-        view.reasons.extend(client::proxied(frontend, question.client));
-        view.reasons.push(why_allowed);
-        if !allowed {
-            view.reasons.push("what follows is for clients that are admitted".to_owned());
-        }
         view.reasons.extend(explained.reasons.iter().cloned());
 
         let active = basis.active.get(frontend.addr);
@@ -210,6 +209,41 @@ impl FrontendAnswer<'_> {
         if view.closed.is_some() {
             view.endpoint = None;
         }
+    }
+
+    /// Adds the frontend, and whether it admits the client, which it returns.
+    fn admit(&self, origin: Origin, why_origin: String, view: &mut ExplainView) -> bool {
+        let Self { question, frontend, .. } = *self;
+        view.frontend = Some(frontend.addr.to_string());
+        view.kind = Some(frontend.kind.to_string());
+        view.port_name = frontend.service.port_name.as_ref().to_owned();
+        view.origin = Some(origin_name(origin).to_owned());
+        let (allowed, why_allowed) = client::admission(frontend, question.client);
+        view.allowed = allowed;
+        view.action = Some(if allowed { action_name(route(frontend, origin)) } else { "Drop" }.to_owned());
+        self.announced(view);
+        view.reasons.push(why_origin);
+        view.reasons.extend(client::proxied(frontend, question.client));
+        view.reasons.push(why_allowed);
+        if !allowed {
+            view.reasons.push("what follows is for clients that are admitted".to_owned());
+        }
+        allowed
+    }
+
+    /// Where the client is, with the reason.
+    fn origin(&self) -> (Origin, ClientSide, String) {
+        let (origin, why) = match self.question.client {
+            Some(client) => client::origin(self.frontend, client, self.basis),
+            None => {
+                (Origin::External, "no client is given: this is for clients outside the cluster".to_owned())
+            }
+        };
+        let side = match origin {
+            Origin::External => ClientSide::Outside,
+            Origin::Internal => ClientSide::Inside,
+        };
+        (origin, side, why)
     }
 
     /// Adds which gateway gets the packets.
@@ -332,12 +366,14 @@ fn origin_name(origin: Origin) -> &'static str {
 }
 
 fn route(frontend: &Frontend, origin: Origin) -> &Route {
-    match origin {
-        Origin::External => &frontend.external,
-        Origin::Internal => &frontend.internal,
-    }
+    frontend.route(|it| match origin {
+        Origin::External => &it.external,
+        Origin::Internal => &it.internal,
+    })
 }
 
+/// Endpoints of a frontend that is not split.
 fn candidates(frontend: &Frontend, origin: Origin) -> impl Iterator<Item = EndpointAddr> {
-    route(frontend, origin).candidates().iter().map(|candidate| frontend.endpoint(*candidate).addr)
+    let route = if frontend.split.is_none() { route(frontend, origin) } else { &Route::Reject };
+    route.candidates().iter().map(|candidate| frontend.endpoint(*candidate).addr)
 }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use sheave_dataplane::select::{ActiveFrontend, Origin};
 use sheave_dataplane::transparent::{self, Masked};
-use sheave_model::{ClientAddr, ClientSource, EndpointAddr, Frontend, FrontendKind, Protocol};
+use sheave_model::{
+    ClientAddr, ClientSource, EndpointAddr, Frontend, FrontendKind, FrontendSource, Protocol,
+};
 
 use super::Basis;
 use super::question::Client;
@@ -54,14 +56,15 @@ pub(super) fn proxied(frontend: &Frontend, client: Option<Client>) -> Option<Str
 /// Whether the client may use the frontend, with the reason.
 pub(super) fn admission(frontend: &Frontend, client: Option<Client>) -> (bool, String) {
     let ranges = &frontend.source_ranges;
+    let field = ranges_field(frontend);
     let family = if frontend.addr.ip.is_ipv4() { "IPv4" } else { "IPv6" };
     if ranges.allowed().is_empty() {
-        let why = "loadBalancerSourceRanges has no valid CIDR; all packets are silently dropped";
+        let why = format!("{field} has no valid CIDR; all packets are silently dropped");
         return (false, format!("no client is admitted: {why}"));
     }
     if ranges.cidrs().is_empty() {
         let why = match frontend.kind {
-            FrontendKind::LoadBalancer => format!("no loadBalancerSourceRanges limit {family} clients"),
+            FrontendKind::LoadBalancer => format!("no {field} limit {family} clients"),
             FrontendKind::ExternalIp | FrontendKind::NodePort | FrontendKind::ClusterIp => {
                 "loadBalancerSourceRanges are for load balancer addresses alone".to_owned()
             }
@@ -70,26 +73,24 @@ pub(super) fn admission(frontend: &Frontend, client: Option<Client>) -> (bool, S
     }
     let list = list(ranges.cidrs());
     let Some(Client { ip, .. }) = client else {
-        return (
-            true,
-            format!(
-                "only clients in loadBalancerSourceRanges are admitted ({list}); what follows is for those"
-            ),
-        );
+        return (true, format!("only clients in {field} are admitted ({list}); what follows is for those"));
     };
     let admits = ranges.cidrs().iter().find(|cidr| cidr.contains(&ip));
     match (ranges.allowed().contains(ip), admits) {
-        (true, Some(cidr)) => (true, format!("{ip} is admitted: {cidr} of loadBalancerSourceRanges has it")),
-        (true, None) => {
-            (true, format!("{ip} is admitted: loadBalancerSourceRanges admit this node, whose address it is"))
-        }
+        (true, Some(cidr)) => (true, format!("{ip} is admitted: {cidr} of {field} has it")),
+        (true, None) => (true, format!("{ip} is admitted: {field} admit this node, whose address it is")),
         (false, _) => {
             let verdict = "its packets are silently dropped";
-            (
-                false,
-                format!("{ip} is not admitted: none of loadBalancerSourceRanges has it ({list}); {verdict}"),
-            )
+            (false, format!("{ip} is not admitted: none of {field} has it ({list}); {verdict}"))
         }
+    }
+}
+
+/// Where the source ranges of a frontend are given.
+fn ranges_field(frontend: &Frontend) -> &'static str {
+    match frontend.service.source {
+        FrontendSource::Gateway => "sheave.dev/source-ranges",
+        FrontendSource::Service | FrontendSource::MultiClusterService => "loadBalancerSourceRanges",
     }
 }
 

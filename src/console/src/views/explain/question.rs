@@ -1,18 +1,21 @@
-//! Question: a Service, and which of its clients and frontends. The command line and the admin server parse it with the
+//! Question: a Service, Gateway or route, and which of its clients and frontends. The command line and the admin server parse it with the
 //! same functions.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
+use sheave_control::api::gateway_api::RouteKind;
 use sheave_control::api::store::ServiceKey;
 use sheave_model::Protocol;
 
 /// Service, and which of its clients and frontends the answer is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Service or MultiClusterService.
+    /// Service or MultiClusterService; an object of the Gateway API has its namespace and name here.
     pub service: ServiceKey,
+    /// Set if it is about an object of the Gateway API.
+    pub gateway_api: Option<GatewayApiObject>,
     /// Whether the MultiClusterService is meant even if a Service has the same name.
     pub multi_cluster: bool,
     /// Selects frontends by port.
@@ -23,6 +26,45 @@ pub struct Question {
     pub address: Option<IpAddr>,
     /// `None` = any client outside the cluster.
     pub client: Option<Client>,
+}
+
+/// Object of the Gateway API, with the namespace and name of the question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GatewayApiObject {
+    /// A Gateway, or only this listener of it.
+    Gateway(Option<String>),
+    /// A route.
+    Route(RouteKind),
+}
+
+impl GatewayApiObject {
+    /// The object of this kind, in any spelling that kubectl knows; `None` if it is no kind of the Gateway API that is explained.
+    pub(crate) fn named(kind: &str) -> Option<Self> {
+        let kind = kind.to_ascii_lowercase();
+        let kind = kind.strip_suffix(".gateway.networking.k8s.io").unwrap_or(&kind);
+        match kind.strip_suffix('s').unwrap_or(kind) {
+            "gateway" | "gtw" => Some(Self::Gateway(None)),
+            "tcproute" => Some(Self::Route(RouteKind::Tcp)),
+            "udproute" => Some(Self::Route(RouteKind::Udp)),
+            _ => None,
+        }
+    }
+
+    /// The kind as in manifests.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Gateway(_) => "Gateway",
+            Self::Route(kind) => kind.name(),
+        }
+    }
+
+    /// The listener, if it names one.
+    pub(crate) fn listener(&self) -> Option<&str> {
+        match self {
+            Self::Gateway(listener) => listener.as_deref(),
+            Self::Route(_) => None,
+        }
+    }
 }
 
 /// A port of the Service.
@@ -108,6 +150,10 @@ pub(crate) struct QuestionQuery {
     service: String,
     #[serde(default)]
     multi_cluster: bool,
+    /// `gateway`, `tcproute` or `udproute`; a Service if missing.
+    kind: Option<String>,
+    /// Name of a Gateway's listener.
+    listener: Option<String>,
     port: Option<String>,
     protocol: Option<String>,
     address: Option<String>,
@@ -119,6 +165,7 @@ impl QuestionQuery {
     pub(crate) fn read(&self) -> Result<Question, String> {
         Ok(Question {
             service: read("service", &self.service, parse_service)?,
+            gateway_api: self.gateway_api()?,
             multi_cluster: self.multi_cluster,
             port: self.port.as_ref().map(|text| read("port", text, parse_port)).transpose()?,
             protocol: self
@@ -132,6 +179,33 @@ impl QuestionQuery {
     }
 }
 
+impl QuestionQuery {
+    fn gateway_api(&self) -> Result<Option<GatewayApiObject>, String> {
+        let kind = self.kind.as_ref().map(|text| read("kind", text, parse_kind)).transpose()?;
+        let listener =
+            self.listener.as_ref().map(|text| read("listener", text, parse_listener)).transpose()?;
+        match (kind, listener) {
+            (Some(GatewayApiObject::Gateway(_)), listener) => Ok(Some(GatewayApiObject::Gateway(listener))),
+            (kind, None) => Ok(kind),
+            (_, Some(_)) => Err("only a Gateway has listeners: add kind=gateway".to_owned()),
+        }
+    }
+}
+
+fn parse_kind(text: &str) -> Result<GatewayApiObject, String> {
+    GatewayApiObject::named(text).ok_or_else(|| "this is not gateway, tcproute or udproute".to_owned())
+}
+
+/// Parses the name of a listener. That of a ListenerSet's listener begins with the namespace and name of the set.
+pub(crate) fn parse_listener(text: &str) -> Result<String, String> {
+    let is_name = |char: char| char.is_ascii_alphanumeric() || "-./".contains(char);
+    if !text.is_empty() && text.chars().all(is_name) {
+        Ok(text.to_owned())
+    } else {
+        Err("this is not the name of a listener".to_owned())
+    }
+}
+
 fn read<T>(name: &str, text: &str, parse: fn(&str) -> Result<T, String>) -> Result<T, String> {
     parse(text).map_err(|why| format!("{name}={text:?}: {why}"))
 }
@@ -142,6 +216,8 @@ impl Question {
         let mut path = format!("/api/explain?service={}", self.service);
         let parts = [
             ("multiCluster", self.multi_cluster.then(|| "true".to_owned())),
+            ("kind", self.gateway_api.as_ref().map(|object| object.kind().to_ascii_lowercase())),
+            ("listener", self.gateway_api.as_ref().and_then(|it| it.listener()).map(str::to_owned)),
             ("port", self.port.as_ref().map(ToString::to_string)),
             ("protocol", self.protocol.map(|protocol| protocol.to_string())),
             ("address", self.address.map(|ip| ip.to_string())),

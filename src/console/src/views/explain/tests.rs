@@ -3,6 +3,7 @@
 mod choice;
 mod client;
 mod failing;
+mod gateways;
 
 use std::fs;
 use std::sync::Arc;

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use sheave_control::projection::explain::{ExplainView, ExplainedEndpoint};
+use sheave_control::projection::explain::{ExplainView, ExplainedEndpoint, ExplainedPart};
+use sheave_model::Share;
 
+use super::answer::gateway_api::refused_share;
 use crate::views::escape::{line, visible};
 use crate::views::text_table::{columns, or_dash};
 
@@ -25,6 +27,13 @@ pub(crate) fn render(view: &ExplainView) -> String {
         text += "\nEndpoints\n";
         text += &columns(&rows(&view.endpoints));
     }
+    for part in &view.split {
+        text += "\n";
+        text += &line(&part_title(part));
+        if !part.endpoints.is_empty() {
+            text += &columns(&rows(&part.endpoints));
+        }
+    }
     if more > 0 {
         let others = if view.endpoints.is_empty() { "\nEndpoints\n  " } else { "  and " };
         // Writing to a String cannot fail.
@@ -34,13 +43,23 @@ pub(crate) fn render(view: &ExplainView) -> String {
     text
 }
 
+fn part_title(part: &ExplainedPart) -> String {
+    let ExplainedPart { reference, weight, share, refused, .. } = part;
+    let refused = refused.as_ref().map(|reason| format!(", refused: {reason}")).unwrap_or_default();
+    format!("{reference}: {share} of new connections, weight {weight}{refused}")
+}
+
 pub(super) fn headline(view: &ExplainView) -> String {
     let (Some(frontend), Some(kind)) = (&view.frontend, &view.kind) else {
         let client = view.client.as_ref().map(|ip| format!(" for {ip}")).unwrap_or_default();
         let text = format!("{} {} is not served here{client}.", view.source, view.service);
         return visible(&text).into_owned();
     };
-    let port = if view.port_name.is_empty() { String::new() } else { format!(", port {}", view.port_name) };
+    let port = match &view.listener {
+        Some(listener) => format!(", listener {listener}"),
+        None if view.port_name.is_empty() => String::new(),
+        None => format!(", port {}", view.port_name),
+    };
     let origin = if view.origin.as_deref() == Some("internal") { "inside" } else { "outside" };
     let client = match (&view.client, view.client_port) {
         (Some(ip), Some(port)) => format!("{ip}, port {port}, {origin} the cluster,"),
@@ -59,16 +78,28 @@ pub(crate) fn outcome(view: &ExplainView) -> String {
     if !view.allowed {
         return "may not use it: its packets are silently dropped".to_owned();
     }
-    let listed = || view.endpoints.iter().filter(|endpoint| endpoint.used).count();
+    let of_parts = view.split.iter().flat_map(|part| &part.endpoints);
+    let used = view.endpoints.iter().chain(of_parts).filter(|endpoint| endpoint.used);
+    let addresses: HashSet<&str> = used.map(|endpoint| endpoint.address.as_str()).collect();
+    let listed = || addresses.len();
     let used = view.all_endpoints.as_ref().map_or_else(listed, |all| all.used);
     let goes = match (view.action.as_deref(), &view.endpoint) {
         (Some("Forward"), Some(endpoint)) => format!("goes to {endpoint}"),
         (Some("Forward"), None) if used == 1 => "goes to the only endpoint".to_owned(),
         (Some("Forward"), None) => format!("goes to one of {used} endpoints"),
+        (Some("Reject"), _) if view.listener.is_some() && view.route.is_none() => {
+            return "is refused: no route is attached to the listener".to_owned();
+        }
+        (Some("Reject"), _) if !view.split.is_empty() => return "is refused: see the backends".to_owned(),
         (Some("Reject"), _) => return "is refused: no endpoint serves".to_owned(),
         _ => return "is silently dropped".to_owned(),
     };
-    goes + fails(view, used) + &refused(view)
+    let share = match refused_share(view) {
+        Share { part: 0, .. } => String::new(),
+        _ if view.endpoint.is_some() => String::new(),
+        share => format!(", but {share} of new connections are refused"),
+    };
+    goes + fails(view, used) + &share + &refused(view)
 }
 
 /// Clause about the health of the endpoints that the client can reach.
