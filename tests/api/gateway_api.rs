@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::support::apiserver::ApiServer;
 use crate::support::gateway_api;
-use crate::support::patience::eventually;
+use crate::support::patience::{eventually, let_pass};
 use crate::uninstall::uninstall;
 
 const GROUP: &str = "gateway.networking.k8s.io";
@@ -98,9 +98,9 @@ impl Shop {
     /// Asserts that nothing is written for a while.
     fn assert_rest(&self, when: &str) {
         // The server records a request after its answer.
-        std::thread::sleep(Duration::from_millis(500));
+        let_pass(Duration::from_millis(500));
         self.server.forget_requests();
-        std::thread::sleep(Duration::from_secs(2));
+        let_pass(Duration::from_secs(2));
         assert_eq!(self.written(), BTreeSet::new(), "{when}");
     }
 }
@@ -164,10 +164,8 @@ fn condition(list: &Value, kind: &str) -> String {
     text("status") + " " + &text("reason")
 }
 
-#[test]
-fn statuses_appear_follow_their_objects_and_cost_nothing_at_rest() {
-    let shop = Shop::new();
-    let controller = shop.controller();
+/// Waits for the first status of each object, and checks it.
+fn expect_first_statuses(shop: &Shop) {
     let gateway =
         shop.await_status("gateways", "web", |it| condition(it, "sheave.dev/Ready") == "True EndpointsReady");
     let status = &gateway["status"];
@@ -205,6 +203,13 @@ fn statuses_appear_follow_their_objects_and_cost_nothing_at_rest() {
         let held = json!(["gateway-exists-finalizer.gateway.networking.k8s.io"]);
         if class["metadata"]["finalizers"] == held { Ok(()) } else { Err(class.to_string()) }
     });
+}
+
+#[test]
+fn statuses_appear_follow_their_objects_and_cost_nothing_at_rest() {
+    let shop = Shop::new();
+    let controller = shop.controller();
+    expect_first_statuses(&shop);
     shop.assert_rest("everything is written");
 
     assert!(shop.server.unload("services", Some("default"), "db"));
@@ -220,7 +225,7 @@ fn statuses_appear_follow_their_objects_and_cost_nothing_at_rest() {
     eventually("the next leader has read everything", || {
         if state.borrow_and_update().synced { Ok(()) } else { Err("not yet") }
     });
-    std::thread::sleep(Duration::from_secs(2));
+    let_pass(Duration::from_secs(2));
     assert_eq!(shop.written(), BTreeSet::new(), "a restart writes nothing");
 
     let foreign = json!({"spec": {"gatewayClassName": "foreign"}});
