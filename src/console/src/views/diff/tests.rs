@@ -157,3 +157,50 @@ fn connections_move_with_the_weights_of_clusters_and_endpoints() {
     assert_eq!(moved(&[(100, 0, one), (100, 1, two)], &[(100, 0, one), (100, 0, two)]), 500.0, "priorities");
     assert_eq!(moved(&[(100, 0, one)], &[(0, 0, two)]), 1000.0, "a cluster without weight");
 }
+
+/// A frontend of a listener with these parts: name, weight, and endpoints or why the share is refused.
+fn listener(parts: &[(&str, u32, Result<&[(&str, u16)], &str>)]) -> FrontendView {
+    let all: Vec<(&str, u16)> =
+        parts.iter().filter(|part| part.1 > 0).filter_map(|part| part.2.ok()).flatten().copied().collect();
+    let part = |(name, weight, target): &(&str, u32, Result<&[(&str, u16)], &str>)| {
+        let backends = target.map(|endpoints| frontend("", endpoints).backends);
+        let json = match backends {
+            Ok(backends) => serde_json::json!({
+                "ref": name, "weight": weight, "balance": "random", "affinity": null, "health": HealthView::default(),
+                "failover": null, "backends": backends,
+            }),
+            Err(reason) => serde_json::json!({"ref": name, "weight": weight, "refused": reason}),
+        };
+        serde_json::from_value::<PartView>(json).unwrap()
+    };
+    FrontendView {
+        source: "Gateway".to_owned(),
+        service: "shop/gw".to_owned(),
+        backends: Vec::new(),
+        listener: Some("shop/gw/tcp".to_owned()),
+        route: Some("TCPRoute shop/a".to_owned()),
+        split: Some(parts.iter().map(part).collect()),
+        ..frontend("203.0.113.1", &all)
+    }
+}
+
+#[test]
+fn splits_are_compared_by_the_names_of_their_parts() {
+    let (one, two): (&[_], &[_]) = (&[("10.0.0.1:80", 100)], &[("10.0.0.2:80", 100)]);
+    let before = [("Service shop/v1:80", 70, Ok(one)), ("Service shop/v2:80", 30, Ok(two))];
+    let after = [("Service shop/v2:80", 30, Err("BackendNotFound")), ("Service shop/v1:80", 70, Ok(one))];
+    let diff = |old: &[_], new: &[_]| DiffView::new(&table(vec![listener(old)]), &table(vec![listener(new)]));
+    let expected = "\
+~ 203.0.113.1:80/TCP  shop/gw
+    split: Service shop/v1:80 (weight 70), Service shop/v2:80 (weight 30) -> Service shop/v2:80 (weight 30, refused: \
+BackendNotFound), Service shop/v1:80 (weight 70)
+    - 10.0.0.2:80  Service shop/v2:80, cluster local, node n1, Ready, weight 100
+    30 % or more of new connections go to another endpoint
+Frontends: 0 added, 0 removed, 1 changed, 0 unchanged
+";
+    assert_eq!(diff(&before, &after).to_text(), expected);
+    assert!(diff(&before, &before).is_empty());
+    let shifted = [("Service shop/v1:80", 50, Ok(one)), ("Service shop/v2:80", 50, Ok(two))];
+    let moved = diff(&before, &shifted).changed[0].moved;
+    assert!((moved - 0.2).abs() < 1e-9, "{moved}");
+}

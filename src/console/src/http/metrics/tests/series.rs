@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::counters::CloseReason;
-use sheave_model::{Algorithm, Frontend};
+use sheave_model::{Algorithm, Frontend, FrontendSource, PartTarget, Split, SplitPart};
 use tokio::time::timeout;
 
 use super::super::exposition::Exposition;
@@ -123,6 +123,33 @@ fn endpoints_have_series_where_the_configuration_asks_for_them() {
     );
     assert_eq!(scraped.lines("sheave_endpoint_connections").len(), 1);
     assert_eq!(scraped.value("sheave_metrics_endpoints_omitted"), 1);
+}
+
+#[test]
+fn a_listener_names_its_route_and_its_endpoints_the_service_of_their_part() {
+    let mut scraped = Scraped::start(1, 5);
+    let part = |number: u32| SplitPart {
+        name: format!("Service d/web-{number}:80").into(),
+        weight: 1,
+        target: PartTarget::Pool(Arc::new(Frontend {
+            addr: frontend(23, &[]).addr,
+            ..frontend(number, &[scraped.endpoint])
+        })),
+    };
+    let split = Split { route: "TCPRoute d/a".into(), superseded: 0, parts: vec![part(24), part(25)] };
+    let mut listener = frontend(23, &[]);
+    listener.service.source = FrontendSource::Gateway;
+    listener.backends = Arc::new([]);
+    listener.split = Some(Arc::new(split));
+    scraped.dataplane.apply(table([listener]));
+    scraped.visit(23);
+    let info = scraped.lines("sheave_frontend_info").remove(0);
+    let names = "route=\"TCPRoute d/a\",listener=\"d/web-23/http\"";
+    assert!(info.contains("service=\"d/web-23\"") && info.contains(names), "{info}");
+    // Both parts have the endpoint, which is one series.
+    let picks = scraped.lines("sheave_endpoint_picks_total");
+    let [picks] = picks.as_slice() else { panic!("{picks:?}") };
+    assert!(picks.contains("service=\"d/web-24\"") && picks.ends_with(" 1"), "{picks}");
 }
 
 #[test]
