@@ -6,11 +6,12 @@ use std::path::Path;
 use snapbox::Data;
 
 /// All documents for users or contributors.
-pub(crate) const DOCUMENTS: [&str; 24] = [
+pub(crate) const DOCUMENTS: [&str; 26] = [
     "README.md",
     "SECURITY.md",
     "benches/README.md",
     "control/README.md",
+    "control/gateway-api.md",
     "dataplane/README.md",
     "dataplane/kernel/README.md",
     "deploy/README.md",
@@ -20,6 +21,7 @@ pub(crate) const DOCUMENTS: [&str; 24] = [
     "deploy/sizing.md",
     "deploy/troubleshooting.md",
     "deploy/upgrade.md",
+    "deploy/gateway-api/README.md",
     "deploy/helm/README.md",
     "deploy/karmada/README.md",
     "deploy/monitoring/README.md",
