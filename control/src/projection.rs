@@ -72,7 +72,7 @@ pub use self::status::{
     NoEndpoints, PortStatus, ResolvedRefs, port_error,
 };
 use crate::api::address_pool::AddressPool;
-use crate::api::gateway_api::ParentReference;
+use crate::api::gateway_api::{GatewayClass, ParentReference};
 use crate::api::problem::{Problem, ProblemChanges, ProblemSet};
 use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::store::{Dirty, Objects, ServiceKey};
@@ -311,6 +311,11 @@ impl Projector {
     /// Decisions about a Gateway, if this installation implements it.
     pub fn gateway(&self, key: &ServiceKey) -> Option<&Arc<GatewayOutcome>> {
         Some(&self.services.get(key)?.gateway.as_ref()?.outcome)
+    }
+
+    /// Whether this installation implements Gateways of the class.
+    pub fn implements(&self, class: &GatewayClass) -> bool {
+        self.options.gateway_controller.as_deref() == Some(class.spec.controller_name.as_str())
     }
 
     /// The Gateways that this installation implements.

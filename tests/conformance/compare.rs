@@ -7,10 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Map, Value};
 
 use crate::format::{Case, ExpectedProblem, Explanation};
+use crate::gateway_status;
 use crate::sheave::Input;
 
-/// All differences from the case's expectations.
-pub(crate) fn check(case: &Case, input: &Input) -> Vec<String> {
+/// All differences from the case's expectations. `objects` are those of the gateways' own cluster.
+pub(crate) fn check(case: &Case, objects: &[Value], input: &Input) -> Vec<String> {
     let routes = match input.routes() {
         Ok(routes) => routes,
         Err(error) => return vec![error],
@@ -21,6 +22,7 @@ pub(crate) fn check(case: &Case, input: &Input) -> Vec<String> {
     if let Some(not_served) = &case.not_served {
         problems("notServed", not_served, &routes, &mut found);
     }
+    gateway_status::check(&case.conditions, objects, &routes, &mut found);
     by_service("status", &case.status, &routes, |entry| entry.get("ingress").cloned(), &mut found);
     by_service(
         "healthChecks",
@@ -35,7 +37,7 @@ pub(crate) fn check(case: &Case, input: &Input) -> Vec<String> {
     found
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -79,6 +81,10 @@ fn compare_frontend(place: &str, keys: &Map<String, Value>, frontend: &Value, fo
                 let got = with_endpoints(got);
                 (covers(expected, &got), got)
             }
+            "split" => {
+                let got = short_parts(got);
+                (covers(expected, &got), got)
+            }
             // A missing key is not the same as null.
             _ => (frontend.get(key).is_some_and(|got| covers(expected, got)), got.clone()),
         };
@@ -111,6 +117,25 @@ fn with_endpoints(backends: &Value) -> Value {
     let Value::Array(backends) = backends else { return backends.clone() };
     let kept = backends.iter().filter(|backend| !list(backend, "endpoints").is_empty());
     kept.cloned().collect()
+}
+
+/// Parts of a split in the form of the case files: Services without their kind, and `endpoints` in addition to `backends`.
+fn short_parts(parts: &Value) -> Value {
+    let short = |part: &Value| {
+        let mut part = part.clone();
+        let endpoints = list(&part, "backends").iter().flat_map(|backend| list(backend, "endpoints"));
+        let mut endpoints: Vec<Value> = endpoints.map(|endpoint| endpoint["address"].clone()).collect();
+        endpoints.sort_unstable_by_key(Value::to_string);
+        let backends = part.get("backends").map(with_endpoints);
+        if let Some(name) = part["ref"].as_str().and_then(|name| name.strip_prefix("Service ")) {
+            part["ref"] = name.into();
+        }
+        if let Some(backends) = backends {
+            (part["backends"], part["endpoints"]) = (backends, endpoints.into());
+        }
+        part
+    };
+    parts.as_array().map(|parts| parts.iter().map(short).collect()).unwrap_or_default()
 }
 
 /// Whether `got` contains everything in `expected`. Mappings may have more keys.

@@ -21,6 +21,10 @@
 //!   problems:                                     # exactly as many, each matched by one of these; absent = none
 //!   - {object: Service shop/web, reason: InvalidValue, field: "spec.ports[0].port", port: 80/TCP, says: [part, ...]}
 //!   notServed: [{object: Service shop/web, reason: NotServed, says: [part, ...]}]   # as problems; absent = not compared
+//!   conditions:                                   # of Gateway API objects; only the given keys are compared; null = absent; optional
+//!     Gateway shop/gw: {Accepted: True Accepted, Programmed: [False AddressNotUsable, part of the message], addresses: [203.0.113.20]}
+//!     "Gateway shop/gw#tcp": {attachedRoutes: 1, supportedKinds: [TCPRoute]}    # a listener
+//!     "TCPRoute shop/a@gw#tcp:80": {ResolvedRefs: True ResolvedRefs}            # a parentRef, with its section and port if given
 //!   status: {shop/web: [{ip: 203.0.113.10, ipMode: Proxy}]}     # by Service, or "MultiClusterService shop/web"; exact;
 //!                                                 # null = nothing; optional
 //!   healthChecks: {shop/web: {port: 32000, localEndpoints: {IPv4: 1}}}   # by Service, exact; null = none; optional
@@ -30,7 +34,10 @@
 //!
 //! Objects are merged by JSON Merge Patch (RFC 7386): mappings merge, null removes, everything else replaces. `apiVersion`
 //! is optional, also in the manifests of a Work. The keys of a frontend are those of `sheave routes -o json`; only the given
-//! keys are compared, also in mappings below them. `backends` without endpoints are ignored. Unknown keys are errors.
+//! keys are compared, also in mappings below them. `backends` without endpoints are ignored. Unknown keys are errors. A part of `split`
+//! is `{ref: shop/web:80, weight: 1, endpoints: [...]}`, `backends` in place of `endpoints`, or `{ref: ..., refused: BackendNotFound}`.
+//!
+//! [`ranges`] describes `{1..64}`. Objects of the Gateway API get a generation each, which every condition must observe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,8 +46,10 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::ranges;
+
 /// Valid keys of a frontend's expectation: those of the JSON, and `both` for external and internal alike.
-const FRONTEND_KEYS: [&str; 19] = [
+const FRONTEND_KEYS: [&str; 22] = [
     "both",
     "external",
     "internal",
@@ -60,6 +69,9 @@ const FRONTEND_KEYS: [&str; 19] = [
     "limits",
     "connectionLog",
     "proxiedBy",
+    "listener",
+    "route",
+    "split",
 ];
 
 /// Case file.
@@ -113,6 +125,8 @@ pub(crate) struct Case {
     pub(crate) problems: Vec<ExpectedProblem>,
     pub(crate) not_served: Option<Vec<ExpectedProblem>>,
     #[serde(default)]
+    pub(crate) conditions: BTreeMap<String, Value>,
+    #[serde(default)]
     pub(crate) status: BTreeMap<String, Value>,
     #[serde(default)]
     pub(crate) health_checks: BTreeMap<String, Value>,
@@ -154,8 +168,9 @@ fn default_node() -> String {
 /// Parses a file, and checks what its types do not.
 pub(crate) fn read(path: &Path) -> Result<Topic, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let text: Value = serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
     let Text { about, config, node, objects, karmada, cases } =
-        serde_saphyr::from_str(&text).map_err(|error| error.to_string())?;
+        serde_json::from_value(ranges::expand(text)).map_err(|error| error.to_string())?;
     if about.trim().is_empty() {
         return Err("`about` is empty".to_owned());
     }

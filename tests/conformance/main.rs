@@ -1,4 +1,5 @@
-//! Conformance suite: the promises of Kubernetes for Services and EndpointSlices, and of Karmada for MultiClusterServices, as data. Every YAML
+//! Conformance suite: the promises of Kubernetes for Services and EndpointSlices, of the Gateway API for Gateways and routes, and of Karmada
+//! for MultiClusterServices, as data. Every YAML
 //! file in this folder has the cases of one topic: objects, and the frontends, Problems and explanations that the real binary must produce.
 //! [`format`] describes the files.
 //!
@@ -7,7 +8,9 @@
 
 mod compare;
 mod format;
+mod gateway_status;
 mod objects;
+mod ranges;
 mod reference;
 mod sheave;
 
@@ -25,7 +28,7 @@ use self::format::{Case, Topic};
 /// Options whose value is a separate argument.
 const TAKES_VALUE: [&str; 5] = ["--skip", "--test-threads", "--format", "--color", "--logfile"];
 /// Minimum number of cases; fewer means that files got lost.
-const FEWEST: usize = 550;
+const FEWEST: usize = 750;
 
 fn main() -> ExitCode {
     let (arguments, filters) = arguments();
@@ -122,7 +125,7 @@ impl Case {
         let node = self.node.as_deref().unwrap_or(&common.node);
         for order in ["as given", "reversed"] {
             let found = sheave::Input::write(&config, &objects, &karmada, node)
-                .map_or_else(|error| vec![error.to_string()], |input| compare::check(self, &input));
+                .map_or_else(|error| vec![error.to_string()], |input| compare::check(self, &objects, &input));
             if !found.is_empty() {
                 let heading = format!("objects in order {order}:");
                 return Err(std::iter::once(heading).chain(found).collect());

@@ -31,7 +31,7 @@ fn changed(common: &[Value], without: &[String], own: &[Value]) -> Result<Vec<Va
             None => objects.push((name, object.clone())),
         }
     }
-    objects.into_iter().map(|(_, object)| complete(object)).collect()
+    objects.into_iter().enumerate().map(|(at, (_, object))| complete(at, object)).collect()
 }
 
 fn add(objects: &mut Vec<(String, Value)>, object: &Value) -> Result<(), String> {
@@ -44,7 +44,7 @@ fn add(objects: &mut Vec<(String, Value)>, object: &Value) -> Result<(), String>
 }
 
 /// Name of an object, such as `Service shop/web` or `Node gw-1`.
-fn name_of(object: &Value) -> Result<String, String> {
+pub(crate) fn name_of(object: &Value) -> Result<String, String> {
     let text = |pointer| object.pointer(pointer).and_then(Value::as_str);
     let kind = text("/kind").ok_or_else(|| format!("an object has no kind: {object}"))?;
     let name = text("/metadata/name").ok_or_else(|| format!("a {kind} has no name"))?;
@@ -54,14 +54,18 @@ fn name_of(object: &Value) -> Result<String, String> {
     })
 }
 
-/// Adds the `apiVersion`, also to the objects inside of a Work.
-fn complete(mut object: Value) -> Result<Value, String> {
+/// Adds the `apiVersion`, also to the objects inside of a Work, and to objects of the Gateway API a generation that no other one has.
+fn complete(at: usize, mut object: Value) -> Result<Value, String> {
     if api_version(&object).is_none() && object.get("apiVersion").is_none() {
         return Err(format!("{} needs an apiVersion", name_of(&object)?));
     }
     let manifests = object.pointer_mut("/spec/workload/manifests").and_then(Value::as_array_mut);
     manifests.into_iter().flatten().for_each(with_api_version);
     with_api_version(&mut object);
+    let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if version.starts_with("gateway.networking.k8s.io/") {
+        object["metadata"]["generation"] = (at + 2).into();
+    }
     Ok(object)
 }
 
@@ -77,6 +81,9 @@ fn api_version(object: &Value) -> Option<&'static str> {
     Some(match object.get("kind")?.as_str()? {
         "Service" | "Node" | "Namespace" => "v1",
         "EndpointSlice" => "discovery.k8s.io/v1",
+        "GatewayClass" | "Gateway" | "ListenerSet" | "TCPRoute" | "UDPRoute" | "TLSRoute"
+        | "ReferenceGrant" => "gateway.networking.k8s.io/v1",
+        "ServiceImport" => "multicluster.x-k8s.io/v1beta1",
         "AddressPool" => "sheave.dev/v1alpha1",
         "MultiClusterService" => "networking.karmada.io/v1alpha1",
         "Work" => "work.karmada.io/v1alpha1",

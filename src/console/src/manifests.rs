@@ -1,6 +1,6 @@
 //! Folders of manifests, read and projected as in a gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -122,6 +122,7 @@ impl ManifestProjection {
         let unserved = self.projector.unserved(self.store.objects());
         let not_served = unserved.iter().map(|note| places.place(note)).collect();
         view.publishing(self.projector.statuses(), health_checks, |_| false)
+            .with_gateways(&self.projector, self.store.objects(), &BTreeSet::new())
             .noting(not_served, self.manifests.nothing_found())
     }
 

@@ -220,6 +220,7 @@ impl EventLoop {
         view.publishing(self.pipeline.projector.statuses(), &projection.health_checks, |addr| {
             failed.contains(&addr)
         })
+        .with_gateways(&self.pipeline.projector, self.pipeline.objects(), &failed)
         .to_json()
     }
 

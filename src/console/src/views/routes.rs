@@ -1,19 +1,21 @@
 //! Routing table for `sheave routes` and `/api/routes`. JSON keys may be added, but are never renamed.
 
 mod failover;
+mod gateway_status;
 mod health;
 mod limits;
 mod published;
 mod split;
 mod text;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::views::View;
-use sheave_control::projection::{HealthCheck, LoadBalancerStatus};
+use sheave_control::api::objects::Objects;
+use sheave_control::projection::{HealthCheck, LoadBalancerStatus, Projector};
 use sheave_dataplane::KernelPathErrors;
 use sheave_model::{
     Affinity, AffinityScope, Algorithm, Backend, ClientSource, ClientSources, Endpoint, EndpointAddr,
@@ -21,6 +23,7 @@ use sheave_model::{
 };
 
 pub(crate) use self::failover::FailoverView;
+pub(crate) use self::gateway_status::GatewayStatusView;
 pub(crate) use self::health::HealthView;
 pub(crate) use self::limits::LimitsView;
 pub(crate) use self::published::{HealthCheckView, PublishedView};
@@ -44,6 +47,9 @@ pub struct RoutesView {
     /// Status that the controller would publish, by Service.
     #[serde(default)]
     pub status: Vec<PublishedView>,
+    /// Status that the controller would write for objects of the Gateway API: an entry for each object, listener and parent of a route.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateway_status: Vec<GatewayStatusView>,
     /// Health check node ports, by Service.
     #[serde(default)]
     pub health_checks: Vec<HealthCheckView>,
@@ -230,6 +236,7 @@ impl RoutesView {
                 .map(|frontend| FrontendView::from(frontend.as_ref()))
                 .collect(),
             status: Vec::new(),
+            gateway_status: Vec::new(),
             health_checks: Vec::new(),
             problems,
             not_served: Vec::new(),
@@ -278,6 +285,16 @@ impl RoutesView {
         self.status = statuses.map(|status| PublishedView::new(status, &failed)).collect();
         self.health_checks = health_checks.iter().map(HealthCheckView::from).collect();
         self
+    }
+
+    /// Adds the status of objects of the Gateway API. `failed` are frontends that could not be opened here.
+    pub fn with_gateways(
+        self,
+        projector: &Projector,
+        objects: &Objects,
+        failed: &BTreeSet<FrontendAddr>,
+    ) -> Self {
+        Self { gateway_status: GatewayStatusView::all(projector, objects, failed), ..self }
     }
 
     /// Adds the load balancers that are not served, and `notes` on why there may be less than expected.

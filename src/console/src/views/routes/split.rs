@@ -26,6 +26,9 @@ pub struct PartView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolView {
+    /// `appProtocol` of the backend's port.
+    #[serde(default)]
+    pub app_protocol: Option<String>,
     /// Algorithm that chooses endpoints.
     pub balance: String,
     /// Session affinity; null if there is none.
@@ -51,6 +54,7 @@ impl From<&SplitPart> for PartView {
 impl From<&Frontend> for PoolView {
     fn from(pool: &Frontend) -> Self {
         Self {
+            app_protocol: pool.app_protocol.as_deref().map(str::to_owned),
             balance: algorithm_name(pool.algorithm).to_owned(),
             affinity: AffinityView::of(pool.affinity),
             health: HealthView::from(pool.health.as_ref()),
