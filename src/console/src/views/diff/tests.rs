@@ -62,6 +62,7 @@ fn table(frontends: Vec<FrontendView>) -> RoutesView {
         steering: None,
         frontends,
         status: Vec::new(),
+        gateway_status: Vec::new(),
         health_checks: Vec::new(),
         problems: Vec::new(),
         not_served: Vec::new(),
@@ -158,11 +159,14 @@ fn connections_move_with_the_weights_of_clusters_and_endpoints() {
     assert_eq!(moved(&[(100, 0, one)], &[(0, 0, two)]), 1000.0, "a cluster without weight");
 }
 
-/// A frontend of a listener with these parts: name, weight, and endpoints or why the share is refused.
-fn listener(parts: &[(&str, u32, Result<&[(&str, u16)], &str>)]) -> FrontendView {
+/// Part of a split: name, weight, and endpoints or why the share is refused.
+type Part<'a> = (&'a str, u32, Result<&'a [(&'a str, u16)], &'a str>);
+
+/// A frontend of a listener with these parts.
+fn listener(parts: &[Part<'_>]) -> FrontendView {
     let all: Vec<(&str, u16)> =
         parts.iter().filter(|part| part.1 > 0).filter_map(|part| part.2.ok()).flatten().copied().collect();
-    let part = |(name, weight, target): &(&str, u32, Result<&[(&str, u16)], &str>)| {
+    let part = |(name, weight, target): &Part<'_>| {
         let backends = target.map(|endpoints| frontend("", endpoints).backends);
         let json = match backends {
             Ok(backends) => serde_json::json!({
