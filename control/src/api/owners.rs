@@ -54,6 +54,12 @@ pub(super) fn import_owner(slice: &EndpointSlice) -> Option<ServiceKey> {
     Some(ServiceKey::of_service(namespace_of(&slice.metadata), name.as_str().into()))
 }
 
+/// Whether the slice comes from another cluster. A backendRef of kind Service uses the cluster's own slices only (GEP-1748).
+pub(crate) fn is_imported(slice: &EndpointSlice) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.get(SOURCE_CLUSTER_LABEL).is_some_and(|name| !name.is_empty()))
+}
+
 /// The label that a slice without a Service lacks.
 pub(crate) fn missing_label(slice: &EndpointSlice) -> &'static str {
     let labels = slice.metadata.labels.as_ref();

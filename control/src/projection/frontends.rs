@@ -245,7 +245,16 @@ pub(super) fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Probl
         }
         owner.is_none()
     });
+    let first = problems.len();
     problems.extend(report.into_problems());
+    if plan.gateway.is_some() {
+        for problem in problems.iter_mut().skip(first) {
+            let is_it = |port: &&PlannedPort| problem.port == Some(port.problem_port());
+            if let Some(port) = plan.ports.iter().find(is_it) {
+                problem.object = plan.port_object(port);
+            }
+        }
+    }
     won
 }
 

@@ -105,6 +105,18 @@ impl Plan {
         }
     }
 
+    /// The object that has a port, as Problems name it: the listeners of a Gateway may be those of a ListenerSet.
+    pub(super) fn port_object(&self, port: &PlannedPort) -> ObjectRef {
+        let of_set = port.name.split_once('/').filter(|_| self.key().source == FrontendSource::Gateway);
+        let set = of_set.and_then(|(namespace, rest)| Some((namespace, rest.split_once('/')?.0)));
+        match set {
+            Some((namespace, name)) => {
+                ObjectRef { kind: "ListenerSet", namespace: namespace.into(), name: name.into() }
+            }
+            None => self.key().object(),
+        }
+    }
+
     /// The field of a port in Problems.
     pub(super) fn port_field(&self, port: &PlannedPort) -> String {
         match self.key().source {

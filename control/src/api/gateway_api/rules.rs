@@ -201,6 +201,13 @@ fn hostname(listener: &Listener) -> &str {
 }
 
 fn correct_listener(listener: &mut Listener, field: &str, breaches: &mut Breaches) {
+    let namespaces = listener.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
+    if let Some(from) = namespaces.and_then(|it| it.from.as_deref())
+        && !matches!(from, "All" | "Same" | "Selector")
+    {
+        let message = format!("{from:?} is not All, Same or Selector; no route may attach");
+        breaches.add(format!("{field}.allowedRoutes.namespaces.from"), message);
+    }
     if !is_object_name(&listener.name) {
         let message = format!(
             "{:?} is not a name of lower-case letters, digits, '-' and '.'; the listener is not used",

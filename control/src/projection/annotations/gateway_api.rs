@@ -50,7 +50,10 @@ const CLUSTERS: [&str; 3] = [CLUSTER_WEIGHTS, CLUSTER_PRIORITY, DRAIN];
 pub(in crate::projection) enum AnnotatedKind {
     Gateway,
     ListenerSet,
+    /// A route with Services alone as backends.
     Route,
+    /// A route with a ServiceImport among its backends.
+    RouteOfImport,
 }
 
 impl AnnotatedKind {
@@ -58,7 +61,8 @@ impl AnnotatedKind {
         match self {
             Self::Gateway => [ADDRESSES.as_slice(), &SOCKET].concat(),
             Self::ListenerSet => SOCKET.to_vec(),
-            Self::Route => [CONNECTION.as_slice(), &ENDPOINTS, &CLUSTERS, &[AFFINITY]].concat(),
+            Self::Route => [CONNECTION.as_slice(), &ENDPOINTS, &[AFFINITY]].concat(),
+            Self::RouteOfImport => [CONNECTION.as_slice(), &ENDPOINTS, &CLUSTERS, &[AFFINITY]].concat(),
         }
     }
 }
@@ -73,6 +77,12 @@ pub(in crate::projection) fn check(kind: AnnotatedKind, metadata: &ObjectMeta, r
     let known = kind.known();
     let names = metadata.annotations.iter().flat_map(BTreeMap::keys);
     for name in names.filter(|name| name.starts_with(PREFIX) && !known.contains(&name.as_str())) {
+        if kind == AnnotatedKind::Route && CLUSTERS.contains(&name.as_str()) {
+            let message =
+                "no backend of the route is a ServiceImport, so there are no clusters; it has no effect";
+            report.invalid(field(name), message);
+            continue;
+        }
         let hint = match text::closest(name, known.iter().copied()) {
             Some(known) => format!("did you mean {known}?"),
             None => format!("known are {}", known.join(", ")),

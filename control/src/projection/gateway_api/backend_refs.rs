@@ -55,7 +55,9 @@ impl ResolvedRef {
 #[derive(Clone, Debug)]
 pub(super) struct InvalidRef {
     pub(super) reason: RefusedPart,
-    /// Field of the route, and what is wrong, as a clause.
+    /// Field of the route.
+    pub(super) field: String,
+    /// What is wrong, as a clause about the field.
     pub(super) message: String,
 }
 
@@ -71,7 +73,8 @@ pub(super) fn resolve(key: &RouteKey, route: &AnyRoute, objects: &Objects) -> Ve
         let weight = reference.weight.unwrap_or(1).clamp(0, MOST_WEIGHT);
         let target = target(key, reference, objects).map_err(|(reason, message)| InvalidRef {
             reason,
-            message: format!("spec.rules[0].backendRefs[{index}] {message}"),
+            field: format!("spec.rules[0].backendRefs[{index}]"),
+            message,
         });
         ResolvedRef { name: name.into(), weight: weight.unsigned_abs(), target }
     };

@@ -109,6 +109,9 @@ fn by_listeners(listeners: &[ListenerConditions], kind: &str) -> DesiredConditio
     let invalid: Vec<&str> = invalid.map(|listener| listener.name.as_str()).collect();
     let names = || first_few(invalid.iter().map(|name| format!("{name:?}")), ", ", LISTED);
     match invalid.len() {
+        0 if listeners.is_empty() => {
+            DesiredCondition::no(ACCEPTED, LISTENERS_NOT_VALID, "It has no valid listener.".to_owned())
+        }
         0 => DesiredCondition::yes(ACCEPTED, ACCEPTED, format!("Every listener of the {kind} is valid.")),
         all if all == listeners.len() => {
             let message = format!("No listener is valid: {}. See the conditions of each.", names());

@@ -1,14 +1,18 @@
 //! Frontends of a Gateway: one for each listener and address, split over the backends of the listener's route.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::Resource as _;
 use sheave_model::{Backend, Frontend, FrontendAddr, PartTarget, RefusedPart, Split, SplitPart};
 
 use super::plan::{GatewayPlan, ListenerPlan};
 use super::split::PartPlan;
 use crate::api::objects::Objects;
+use crate::api::owners::is_imported;
 use crate::api::problem::Problem;
+use crate::api::service_import::ServiceImport;
 use crate::api::service_key::ServiceKey;
 use crate::net::Family;
 use crate::projection::eligibility::Routes;
@@ -18,6 +22,7 @@ use crate::projection::frontends::{
     FrontendInput, PlannedFrontend, PortTarget, ServiceOutput, build_frontend, load_balancer_status,
     owned_frontends, port_target,
 };
+use crate::projection::plan::ClusterMember;
 
 /// Frontends of a listener, and the endpoints that they lead to.
 #[derive(Clone, Debug)]
@@ -116,9 +121,22 @@ fn target(
     let pool = part.target.as_ref().ok()?;
     let input = FrontendInput { plan: &pool.plan, slices: objects.slices.get(pool.plan.key()), ..input };
     let port = pool.plan.ports.first()?;
-    let members = pool.plan.members(input.slices, input.cluster);
+    let members = match &pool.plan.fleet {
+        Some(fleet) => Cow::Borrowed(fleet.members.as_slice()),
+        None => {
+            let own = input.slices.into_iter().flat_map(BTreeMap::values).filter(|slice| !is_imported(slice));
+            Cow::Owned(vec![ClusterMember::alone(input.cluster, own)])
+        }
+    };
+    let first = output.problems.len();
     members.iter().for_each(|member| endpoints::unreadable(member, &mut output.problems));
-    Some(port_target(input, &members, (port, family), names, output))
+    let target = port_target(input, &members, (port, family), names, output);
+    if pool.plan.fleet.is_some() {
+        let backend = pool.plan.key().object();
+        let own = output.problems.iter_mut().skip(first).filter(|problem| problem.object == backend);
+        own.for_each(|problem| problem.object.kind = ServiceImport::KIND);
+    }
+    Some(target)
 }
 
 fn frontend(

@@ -81,8 +81,8 @@ impl ListenerProtocol {
     }
 }
 
-/// Why a listener cannot be told from another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a listener cannot be told from another one. Of several reasons the first one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Conflict {
     /// The same port with a protocol that does not share it.
     Protocol,
@@ -90,6 +90,8 @@ pub(super) enum Conflict {
     Hostname,
     /// The same port and protocol, which has no hostnames. The API names no reason for this case.
     Listener,
+    /// The same name, which only manifests can have.
+    Name,
 }
 
 impl Conflict {
@@ -98,7 +100,7 @@ impl Conflict {
         match self {
             Self::Protocol => "ProtocolConflict",
             Self::Hostname => "HostnameConflict",
-            Self::Listener => "ListenerConflict",
+            Self::Listener | Self::Name => "ListenerConflict",
         }
     }
 
@@ -108,6 +110,7 @@ impl Conflict {
             Self::Protocol => "the same port with a protocol that cannot share it",
             Self::Hostname => "the same port, protocol and hostname",
             Self::Listener => "the same port and protocol",
+            Self::Name => "the same name",
         }
     }
 }
@@ -223,9 +226,12 @@ pub(super) fn alone(set: &ListenerSet) -> Vec<MergedListener<'_>> {
 fn mark_within(merged: &mut [MergedListener<'_>], first: usize) {
     for one in first..merged.len() {
         for other in one + 1..merged.len() {
-            let Some(conflict) = conflict(&merged[one], &merged[other]) else { continue };
+            let same_name = merged[one].spec.name == merged[other].spec.name;
+            let by_name = same_name.then_some(Conflict::Name);
+            let Some(conflict) = conflict(&merged[one], &merged[other]).or(by_name) else { continue };
             for at in [one, other] {
-                merged[at].conflict.get_or_insert(conflict);
+                let known = merged[at].conflict;
+                merged[at].conflict = Some(known.map_or(conflict, |known| known.min(conflict)));
             }
         }
     }

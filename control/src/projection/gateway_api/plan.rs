@@ -16,7 +16,7 @@ use super::outcome::GatewayOutcome;
 use super::resolution::Resolution;
 use super::split::{self, PartPlan};
 use super::{reports, set_object};
-use crate::api::gateway_api::{Gateway, ListenerSet};
+use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet};
 use crate::api::objects::Objects;
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, ProblemPort, reason};
@@ -133,10 +133,10 @@ pub(in crate::projection) fn plan(
     let mut problems = Vec::new();
     check_annotations(key, &resolution, &mut problems);
     let mut plan = gateway_plan(key, gateway, options, &mut problems);
-    let unusable = request_addresses(gateway, &mut plan);
-    let outcome = resolution.outcome(objects, unusable);
+    let unusable = request_addresses(key, gateway, &mut plan, &mut problems);
+    let outcome = resolution.outcome(unusable);
     let mut listeners = Vec::new();
-    if outcome.refused.is_none() {
+    if resolution.is_accepted() {
         for (index, listener) in resolution.merged.iter().enumerate().filter(|(_, it)| it.is_served()) {
             let planned = listener_plan(key, &resolution, index, (objects, options), before);
             problems.extend(planned.problems.iter().cloned());
@@ -145,10 +145,10 @@ pub(in crate::projection) fn plan(
             plan.listed_ports.push(ListedPort { port: problem_port(listener), refused: None });
         }
     }
-    reports::report(key, &outcome, &mut problems);
+    reports::report(key, &outcome, &resolution, &mut problems);
     problems.sort_unstable();
     problems.dedup();
-    plan.suspended = outcome.refused.is_some();
+    plan.suspended = !resolution.is_accepted();
     plan.problems = problems;
     plan.gateway = Some(Box::new(GatewayPlan { outcome: Arc::new(outcome), listeners }));
     Planned::Ours(Box::new(plan))
@@ -199,7 +199,12 @@ fn families(service: &Service, report: &mut Report) -> Vec<Family> {
 }
 
 /// Reads the addresses that the Gateway has and requests. Returns what it cannot request, with the reason.
-fn request_addresses(gateway: &Gateway, plan: &mut Plan) -> Vec<String> {
+fn request_addresses(
+    key: &ServiceKey,
+    gateway: &Gateway,
+    plan: &mut Plan,
+    problems: &mut Vec<Problem>,
+) -> Vec<String> {
     let status = gateway.status.clone().unwrap_or_default();
     let published = status.addresses.iter().filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
     let mut published: Vec<IpAddr> = published.collect();
@@ -210,14 +215,32 @@ fn request_addresses(gateway: &Gateway, plan: &mut Plan) -> Vec<String> {
     requests.published = published;
     requests.addresses_field = "spec.addresses".to_owned();
     let mut unusable = Vec::new();
-    for (index, address) in gateway.spec.addresses.iter().enumerate() {
+    let mut report = Report::about(key.object());
+    // One of another type refuses the Gateway as a whole.
+    let is_ip = |address: &GatewayAddress| {
+        address.type_.as_deref().is_none_or(|name| name == GatewayAddress::IP_ADDRESS)
+    };
+    for (index, address) in gateway.spec.addresses.iter().enumerate().filter(|(_, it)| is_ip(it)) {
         let Some(text) = address.value.as_deref().filter(|text| !text.is_empty()) else { continue };
         match net::parse_ip(text) {
             Ok(ip) if !requests.addresses.contains(&ip) => requests.addresses.push(ip),
             Ok(_) => {}
-            Err(why) => unusable.push(format!("spec.addresses[{index}] {text:?} {why}")),
+            Err(why) => {
+                report.invalid(
+                    format!("spec.addresses[{index}].value"),
+                    format!("{text:?} {why}; it is ignored"),
+                );
+                unusable.push(format!("spec.addresses[{index}] {text:?} {why}"));
+            }
         }
     }
+    let is_by_value = !requests.addresses.is_empty() || !unusable.is_empty();
+    let without = gateway.spec.addresses.iter().position(|it| it.value.as_deref().is_none_or(str::is_empty));
+    if let Some(index) = without.filter(|_| is_by_value) {
+        let message = "an entry without a value requests nothing beside entries with one; it is ignored";
+        report.invalid(format!("spec.addresses[{index}]"), message);
+    }
+    problems.extend(report.into_problems());
     if !requests.addresses.is_empty() {
         // An address that the spec no longer names is released at once.
         let named = |ip: &IpAddr| requests.addresses.contains(ip);
@@ -236,8 +259,10 @@ fn check_annotations(key: &ServiceKey, resolution: &Resolution<'_>, problems: &m
     for set in &resolution.sets {
         check(AnnotatedKind::ListenerSet, set_object(&set_key(set)), &set.metadata);
     }
-    for route in &resolution.routes {
-        check(AnnotatedKind::Route, route.key.object(), route.route.metadata());
+    for (route, refs) in resolution.refs() {
+        let has_import = refs.iter().any(|it| matches!(it.target, Ok(Backend::Import { .. })));
+        let kind = if has_import { AnnotatedKind::RouteOfImport } else { AnnotatedKind::Route };
+        check(kind, route.key.object(), route.route.metadata());
     }
 }
 

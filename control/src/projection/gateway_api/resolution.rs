@@ -23,8 +23,10 @@ pub(super) struct Resolution<'a> {
     pub(super) sets: Vec<&'a Arc<ListenerSet>>,
     /// Listeners of the Gateway and of the attached ListenerSets.
     pub(super) merged: Vec<MergedListener<'a>>,
-    /// Listeners of ListenerSets that the Gateway does not admit.
-    unattached: Vec<(ObjectKey, Vec<MergedListener<'a>>)>,
+    /// ListenerSets that are not attached, with whether the Gateway would admit them, and their listeners.
+    unattached: Vec<(ObjectKey, bool, Vec<MergedListener<'a>>)>,
+    /// Why the Gateway as a whole is not accepted.
+    refused: Option<DesiredCondition>,
     /// Routes that name the Gateway or a ListenerSet, sorted by key.
     pub(super) routes: Vec<Attachment>,
     /// Backends of each route.
@@ -38,22 +40,38 @@ pub(super) struct Resolution<'a> {
 impl<'a> Resolution<'a> {
     pub(super) fn new(key: &ServiceKey, gateway: &'a Arc<Gateway>, objects: &'a Objects) -> Self {
         let allowed = gateway.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
-        let (sets, refused): (Vec<_>, Vec<_>) = listeners::sets_of(key, &objects.gateway_api)
-            .into_iter()
-            .partition(|set| admits_set(allowed, key, &set_key(set), objects));
+        let admits = |set: &Arc<ListenerSet>| admits_set(allowed, key, &set_key(set), objects);
+        let refused = refusal(gateway, objects);
+        let named = listeners::sets_of(key, &objects.gateway_api);
+        // ListenerSets attach to an accepted Gateway alone, which has a valid listener of its own.
+        let is_accepted =
+            refused.is_none() && listeners::merge(gateway, &[]).iter().any(MergedListener::is_served);
+        let (sets, others): (Vec<_>, Vec<_>) = named.into_iter().partition(|set| is_accepted && admits(set));
         let merged = listeners::merge(gateway, &sets);
-        let unattached: Vec<_> = refused.iter().map(|set| (set_key(set), listeners::alone(set))).collect();
+        let unattached: Vec<_> =
+            others.iter().map(|set| (set_key(set), admits(set), listeners::alone(set))).collect();
         let attached = sets.iter().map(|set| (set_key(set), true));
         let known: Vec<(ObjectKey, bool)> =
-            attached.chain(unattached.iter().map(|(set, _)| (set.clone(), false))).collect();
+            attached.chain(unattached.iter().map(|(set, ..)| (set.clone(), false))).collect();
         let routes = attachments(key, &known, &merged, objects);
         let refs = routes.iter().map(|it| backend_refs::resolve(&it.key, &it.route, objects)).collect();
-        let serving = serving_routes(&merged, &routes);
+        let serving = if is_accepted { serving_routes(&merged, &routes) } else { BTreeMap::new() };
         let mut attached = BTreeMap::<usize, u32>::new();
         for listener in routes.iter().flat_map(Attachment::listeners) {
             *attached.entry(listener).or_default() += 1;
         }
-        Self { gateway, sets, merged, unattached, routes, refs, serving, attached }
+        Self { gateway, sets, merged, unattached, refused, routes, refs, serving, attached }
+    }
+
+    /// Whether the Gateway is accepted, as far as the specs decide. Otherwise nothing is served.
+    pub(super) fn is_accepted(&self) -> bool {
+        let own = self.merged.iter().filter(|listener| listener.owner == ListenerOwner::Gateway);
+        self.refused.is_none() && own.into_iter().any(MergedListener::is_served)
+    }
+
+    /// The backends of each route, in the order of [`Self::routes`].
+    pub(super) fn refs(&self) -> impl Iterator<Item = (&Attachment, &[ResolvedRef])> {
+        self.routes.iter().zip(self.refs.iter().map(Vec::as_slice))
     }
 
     /// The route that serves a listener, and its backends.
@@ -69,7 +87,7 @@ impl<'a> Resolution<'a> {
     }
 
     /// The decisions that follow.
-    pub(super) fn outcome(&self, objects: &Objects, unusable: Vec<String>) -> GatewayOutcome {
+    pub(super) fn outcome(&self, unusable: Vec<String>) -> GatewayOutcome {
         let of = |owner: &ListenerOwner| {
             listener_outcome::outcomes(owner, &self.merged, &self.routes, &self.serving)
         };
@@ -78,17 +96,18 @@ impl<'a> Resolution<'a> {
             let listeners = of(&ListenerOwner::Set(key.clone()));
             (key, ListenerSetOutcome { allowed: true, listeners })
         });
-        let unattached = self.unattached.iter().map(|(key, alone)| {
+        let unattached = self.unattached.iter().map(|(key, allowed, alone)| {
             let owner = ListenerOwner::Set(key.clone());
             let listeners = listener_outcome::outcomes(&owner, alone, &[], &BTreeMap::new());
-            (key.clone(), ListenerSetOutcome { allowed: false, listeners })
+            (key.clone(), ListenerSetOutcome { allowed: *allowed, listeners })
         });
         let routes = self.routes.iter().zip(&self.refs).enumerate().map(|(at, (route, refs))| {
-            let parents = route_outcome::parents((at, route), refs, &self.merged, &self.serving);
+            let merged = if self.is_accepted() { self.merged.as_slice() } else { &[] };
+            let parents = route_outcome::parents((at, route), refs, merged, &self.serving);
             (route.key.clone(), parents)
         });
         GatewayOutcome {
-            refused: refusal(self.gateway, objects),
+            refused: self.refused.clone(),
             listeners: of(&ListenerOwner::Gateway),
             sets: attached.chain(unattached).collect(),
             routes: routes.collect(),

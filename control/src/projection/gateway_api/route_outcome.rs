@@ -14,6 +14,7 @@ use crate::api::gateway_api::{ParentReference, RouteKind};
 pub(super) fn parents(
     (at, attachment): (usize, &Attachment),
     refs: &[ResolvedRef],
+    // Empty if the Gateway serves nothing.
     merged: &[MergedListener<'_>],
     serving: &BTreeMap<usize, usize>,
 ) -> Vec<RouteParent> {
@@ -54,7 +55,7 @@ fn route_refs(refs: &[ResolvedRef]) -> DesiredCondition {
         return DesiredCondition::yes(RESOLVED_REFS, RESOLVED_REFS, "Every backend exists.".to_owned());
     };
     let reason = first.reason.name();
-    let messages: Vec<&str> = invalid.map(|it| it.message.as_str()).collect();
+    let messages: Vec<String> = invalid.map(|it| format!("{} {}", it.field, it.message)).collect();
     DesiredCondition::no(RESOLVED_REFS, reason, format!("{}.", messages.join("; ")))
 }
 
@@ -65,7 +66,10 @@ fn route_serving(
     refs: &[ResolvedRef],
 ) -> DesiredCondition {
     let no = |reason, message: &str| DesiredCondition::no(SERVING, reason, message.to_owned());
-    let served = listeners.iter().filter(|listener| merged[**listener].is_served()).count();
+    let served = listeners
+        .iter()
+        .filter(|listener| merged.get(**listener).is_some_and(MergedListener::is_served))
+        .count();
     let won = listeners.iter().filter(|listener| wins(listener)).count();
     if served == 0 {
         return no("ListenerNotAccepted", "None of its listeners is served: see their conditions.");
