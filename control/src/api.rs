@@ -2,6 +2,7 @@
 //! the store that indexes them. No API client is here.
 
 pub mod address_pool;
+mod collection;
 pub mod condition;
 pub(crate) mod decode;
 mod dependents;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::collection::{Collection, ObjectKey};
 use super::gateway_api::{
     ParentReference, RouteKey, RouteKind, RouteSpec, RouteStatus, TcpRoute, TlsRoute, UdpRoute,
 };
 use super::object::ApiObject;
-use super::objects::{Collection, GatewayApiObjects, ObjectKey};
 use super::owners::names_of;
 use super::service_key::ServiceKey;
 
@@ -25,16 +25,6 @@ pub enum AnyRoute {
 }
 
 impl AnyRoute {
-    /// The route with this key.
-    pub fn find(objects: &GatewayApiObjects, key: &RouteKey) -> Option<Self> {
-        let name = (Arc::clone(&key.namespace), Arc::clone(&key.name));
-        match key.kind {
-            RouteKind::Tcp => objects.tcp_routes.all.get(&name).cloned().map(Self::Tcp),
-            RouteKind::Udp => objects.udp_routes.all.get(&name).cloned().map(Self::Udp),
-            RouteKind::Tls => objects.tls_routes.all.get(&name).cloned().map(Self::Tls),
-        }
-    }
-
     /// Whether both are the same version of one route.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {

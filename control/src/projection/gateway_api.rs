@@ -5,6 +5,7 @@ mod attachment;
 mod backend_refs;
 pub mod conditions;
 pub(super) mod frontends;
+pub(super) mod listener_inputs;
 mod listener_outcome;
 mod listeners;
 pub mod outcome;

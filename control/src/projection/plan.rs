@@ -14,7 +14,8 @@ use super::annotations::client_address::ClientAddress;
 use super::class::FrontendKinds;
 use super::eligibility::{ClusterScope, TrafficPolicies};
 use super::families::Families;
-use super::gateway_api::plan::GatewayPlan;
+use super::gateway_api::listener_inputs::ListenerInputs;
+use super::gateway_api::outcome::GatewayOutcome;
 use super::ports::{ListedPort, PlannedPort};
 use super::requests::Requests;
 use super::source_ranges::FamilyRanges;
@@ -24,7 +25,7 @@ use crate::api::store::ServiceKey;
 
 use sheave_model::{
     AddressSet, Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, LogSample, Path,
-    PathChoice, ServiceLimits, ServiceTimeouts, Weight,
+    PathChoice, RefusedPart, ServiceLimits, ServiceTimeouts, Weight,
 };
 
 /// Slices of a Service, by name.
@@ -279,4 +280,62 @@ impl Rank {
 pub(super) struct SpecAddresses {
     pub(super) cluster: Vec<IpAddr>,
     pub(super) external: Vec<IpAddr>,
+}
+
+/// What a Gateway serves.
+#[derive(Debug)]
+pub(super) struct GatewayPlan {
+    pub(super) outcome: Arc<GatewayOutcome>,
+    /// One for each of the plan's ports.
+    pub(super) listeners: Vec<Arc<ListenerPlan>>,
+}
+
+impl GatewayPlan {
+    /// The Services that its listeners send traffic to, sorted.
+    pub(super) fn backends(&self) -> Vec<ServiceKey> {
+        let mut backends: Vec<ServiceKey> =
+            self.listeners.iter().flat_map(|listener| listener.backends()).cloned().collect();
+        backends.sort_unstable();
+        backends.dedup();
+        backends
+    }
+}
+
+/// What a listener serves.
+#[derive(Debug)]
+pub(super) struct ListenerPlan {
+    /// The listener as a Service of its one port.
+    pub(super) plan: Box<Plan>,
+    /// Name of the route that serves it.
+    pub(super) route: Option<Arc<str>>,
+    /// Number of attached routes that do not serve it.
+    pub(super) superseded: u32,
+    /// Backends of its route; empty without one.
+    pub(super) parts: Vec<PartPlan>,
+    /// Problems of what it was planned from.
+    pub(super) problems: Vec<Problem>,
+    /// What it was planned from: it stays as it is while this does.
+    pub(super) inputs: ListenerInputs,
+}
+
+impl ListenerPlan {
+    /// The Services that it sends traffic to.
+    pub(super) fn backends(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.parts.iter().filter_map(|part| Some(part.target.as_ref().ok()?.plan.key()))
+    }
+}
+
+/// A part of a split.
+#[derive(Debug)]
+pub(super) struct PartPlan {
+    pub(super) name: Arc<str>,
+    pub(super) weight: u32,
+    pub(super) target: Result<Pool, RefusedPart>,
+}
+
+/// A backend that serves a part.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// The backend as a Service of the one port.
+    pub(super) plan: Box<Plan>,
 }

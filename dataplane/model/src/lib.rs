@@ -17,7 +17,6 @@ mod limits;
 mod log_sample;
 mod share;
 mod source_ranges;
-mod split;
 mod table;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
@@ -30,12 +29,12 @@ pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 pub use failover::{Failover, Spread};
 pub use frontend::{
     Affinity, AffinityScope, Algorithm, Candidate, ClientAddr, ClientSource, ClientSources, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, Protocol, Route, ServicePort,
+    FrontendAddr, FrontendKind, FrontendSource, PartTarget, Protocol, RefusedPart, Route, ServicePort, Split,
+    SplitPart,
 };
 pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{Ipv6Prefix, ServiceLimits, ServiceTimeouts};
 pub use log_sample::LogSample;
 pub use share::Share;
 pub use source_ranges::SourceRanges;
-pub use split::{PartTarget, RefusedPart, Split, SplitPart};
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

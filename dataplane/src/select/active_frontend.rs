@@ -14,7 +14,7 @@ use super::affinity::{AffinityTable, Scope, ScopeOwner};
 use super::candidates::Candidates;
 use super::endpoint_health::EndpointHealth;
 use super::endpoint_load::{EndpointLoad, ServingEndpoints};
-use super::split::{ActiveSplit, PartId};
+use super::split::{ActiveSplit, PartId, SplitPool};
 use super::{Origin, Pick, PickRequest, Picked, RefusedShare};
 use crate::balance::hash;
 use crate::balance::maglev::Maglev;
@@ -49,7 +49,7 @@ enum ActiveRoute {
     Drop,
     /// The frontend is split; its pools have the routes of all clients. A kind of route, so that frontends without a split, whose picks
     /// match it anyway, pay nothing for it.
-    Split(Box<ActiveSplit>),
+    Split(Box<ActiveSplit<ActiveFrontend>>),
 }
 
 impl ActiveRoute {
@@ -103,7 +103,10 @@ impl ActiveFrontend {
         let serving = ServingEndpoints::new(&spec, previous.map(|previous| &previous.serving));
         let split = spec.split.as_ref().map(|split| {
             let before = previous.and_then(Self::split);
-            ActiveRoute::Split(Box::new(ActiveSplit::compile(&spec, split, health, &serving, before)))
+            let pool = |pool: &Arc<Frontend>, owner: ScopeOwner<'_>, before: Option<&Self>| {
+                Self::compile_pool(Arc::clone(pool), health, serving.of_pool(pool), owner, before)
+            };
+            ActiveRoute::Split(Box::new(ActiveSplit::compile(&spec, split, before, pool)))
         });
         // A frontend that was split before has nothing to keep but its endpoints, and the other way round.
         let previous = previous.filter(|previous| previous.split().is_none());
@@ -117,7 +120,7 @@ impl ActiveFrontend {
     }
 
     /// Compiles a frontend that is not split, or a pool of one that is, whose endpoints are `serving`. `owner` has its affinity records.
-    pub(super) fn compile_pool(
+    fn compile_pool(
         spec: Arc<Frontend>,
         health: &EndpointHealth,
         serving: ServingEndpoints,
@@ -173,7 +176,7 @@ impl ActiveFrontend {
         &self.spec
     }
 
-    fn split(&self) -> Option<&ActiveSplit> {
+    fn split(&self) -> Option<&ActiveSplit<Self>> {
         match &self.external {
             ActiveRoute::Split(split) => Some(split),
             ActiveRoute::Forward(_) | ActiveRoute::Reject | ActiveRoute::Drop => None,
@@ -199,16 +202,6 @@ impl ActiveFrontend {
     /// Whether any of the Service ports judges endpoints of this frontend.
     pub(super) fn is_judged_by(&self, services: &HashSet<&ServicePort>) -> bool {
         self.pools().any(|pool| services.contains(&pool.spec.service))
-    }
-
-    /// Whether clients have session affinity.
-    pub(super) fn is_sticky(&self) -> bool {
-        self.sticky.is_some()
-    }
-
-    /// Whether the route of these clients has endpoints.
-    pub(super) fn forwards(&self, origin: Origin) -> bool {
-        matches!(self.route_of(origin), ActiveRoute::Forward(_))
     }
 
     /// The limiter of the Service, if the Service has limits.
@@ -260,7 +253,11 @@ impl ActiveFrontend {
             ActiveRoute::Forward(candidates) => candidates,
             ActiveRoute::Reject => return Pick::Reject,
             ActiveRoute::Drop => return Pick::Drop,
-            ActiveRoute::Split(split) => return split.pick(request, affinity),
+            ActiveRoute::Split(split) if !split.forwards(request.origin) => return Pick::Reject,
+            ActiveRoute::Split(split) => {
+                let pool = split.pool(request, affinity);
+                return pool.map_or_else(Pick::Refused, |pool| pool.pick(request, affinity));
+            }
         };
         let place = match &self.sticky {
             None => self.new_choice(candidates, request),
@@ -280,7 +277,11 @@ impl ActiveFrontend {
             ActiveRoute::Forward(candidates) => candidates,
             ActiveRoute::Reject => return Preview::Reject,
             ActiveRoute::Drop => return Preview::Drop,
-            ActiveRoute::Split(split) => return split.preview(request, affinity),
+            ActiveRoute::Split(split) if !split.forwards(request.origin) => return Preview::Reject,
+            ActiveRoute::Split(split) => {
+                let pool = split.pool(request, affinity);
+                return pool.map_or_else(Preview::Refused, |pool| pool.preview(request, affinity));
+            }
         };
         let sticky = self.sticky.and_then(|sticky| {
             let Sticky { scope, timeout, .. } = sticky;
@@ -338,19 +339,6 @@ impl ActiveFrontend {
             own.is_some_and(|own| own.load.is_silent_since(since))
                 && serving.iter().any(|other| other.load.has_answered_since(since))
         })
-    }
-
-    /// Time since the last use of the client's affinity record, if the frontend has one and forwards the client.
-    pub(super) fn time_since_record(
-        &self,
-        request: &PickRequest<'_>,
-        affinity: &AffinityTable,
-    ) -> Option<Duration> {
-        let Sticky { scope, timeout, .. } = self.sticky?;
-        let forwards = self.forwards(request.origin);
-        let (_, remaining) =
-            forwards.then(|| affinity.peek(scope, request.client.ip(), timeout, request.now)).flatten()?;
-        Some(timeout.saturating_sub(remaining))
     }
 
     /// Counts connections that the kernel has forwarded to an endpoint.
@@ -431,6 +419,28 @@ impl ActiveFrontend {
         let endpoint = self.serving.get(place)?.addr;
         let avoided = candidates.avoidable(request.tried, &self.serving);
         (!avoided.contains(&endpoint)).then_some(place)
+    }
+}
+
+impl SplitPool for ActiveFrontend {
+    fn forwards(&self, origin: Origin) -> bool {
+        matches!(self.route_of(origin), ActiveRoute::Forward(_))
+    }
+
+    fn is_sticky(&self) -> bool {
+        self.sticky.is_some()
+    }
+
+    fn time_since_record(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<Duration> {
+        let Sticky { scope, timeout, .. } = self.sticky?;
+        let forwards = self.forwards(request.origin);
+        let (_, remaining) =
+            forwards.then(|| affinity.peek(scope, request.client.ip(), timeout, request.now)).flatten()?;
+        Some(timeout.saturating_sub(remaining))
+    }
+
+    fn shares(&self, origin: Origin) -> Vec<(EndpointAddr, u64)> {
+        Self::shares(self, origin).collect()
     }
 }
 

@@ -3,15 +3,13 @@
 //! Each pool is compiled as the frontend that it would be alone. Its endpoints are those of the whole frontend, so that an endpoint in
 //! two pools has one load.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sheave_model::{Affinity, Algorithm, ClientAddr, EndpointAddr, Frontend, Protocol, Split, SplitPart};
 
-use super::active_frontend::{ActiveFrontend, Preview};
 use super::affinity::{AffinityTable, ScopeOwner};
-use super::endpoint_health::EndpointHealth;
-use super::endpoint_load::ServingEndpoints;
-use super::{Origin, Pick, PickRequest, RefusedShare};
+use super::{Origin, PickRequest, RefusedShare};
 use crate::balance::{hash, rendezvous, weights};
 use crate::counters::{CloseReason, DropReason};
 
@@ -90,18 +88,30 @@ struct OpenPart {
     index: u32,
 }
 
+/// A compiled pool, as far as the choice of a part needs it.
+pub(super) trait SplitPool {
+    /// Whether it forwards these clients.
+    fn forwards(&self, origin: Origin) -> bool;
+    /// Whether it has session affinity.
+    fn is_sticky(&self) -> bool;
+    /// Time since the last use of the client's affinity record, if there is one.
+    fn time_since_record(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<Duration>;
+    /// Its endpoints with their shares.
+    fn shares(&self, origin: Origin) -> Vec<(EndpointAddr, u64)>;
+}
+
 /// Part with what it forwards to.
 #[derive(Debug)]
-struct ActivePart {
+struct ActivePart<P> {
     identity: u64,
     weight: u32,
     /// `None` if the part is refused.
-    pool: Option<ActiveFrontend>,
+    pool: Option<P>,
 }
 
 /// A split compiled for picking.
 #[derive(Debug)]
-pub(super) struct ActiveSplit {
+pub(super) struct ActiveSplit<P> {
     method: Method,
     /// Whether a pool with a weight has session affinity.
     sticky: bool,
@@ -112,30 +122,26 @@ pub(super) struct ActiveSplit {
     /// The parts with a weight.
     open: Box<[OpenPart]>,
     /// All parts, in the order of the spec.
-    parts: Box<[ActivePart]>,
+    parts: Box<[ActivePart<P>]>,
 }
 
-impl ActiveSplit {
-    /// Compiles the split of `whole`, whose endpoints are `serving`. Pools keep the turns and Maglev tables that the part of the same
-    /// name had in `previous`.
+impl<P: SplitPool> ActiveSplit<P> {
+    /// Compiles the split of `whole`. `compile_pool` compiles a pool, whose affinity records have this owner, from the pool that the
+    /// part of the same name had in `previous`.
     pub(super) fn compile(
         whole: &Frontend,
         split: &Split,
-        health: &EndpointHealth,
-        serving: &ServingEndpoints,
         previous: Option<&Self>,
+        compile_pool: impl Fn(&Arc<Frontend>, ScopeOwner<'_>, Option<&P>) -> P,
     ) -> Self {
         let part = |(index, part): (usize, &SplitPart)| {
             let identity = identity(split, index);
             let owner = ScopeOwner::Part(&whole.service, identity);
             let before = previous.and_then(|previous| previous.find(identity)?.pool.as_ref());
-            let pool = part.pool().map(|pool| {
-                let own = serving.of_pool(pool);
-                ActiveFrontend::compile_pool(pool.clone(), health, own, owner, before)
-            });
+            let pool = part.pool().map(|pool| compile_pool(pool, owner, before));
             ActivePart { identity, weight: part.weight, pool }
         };
-        let parts: Box<[ActivePart]> = split.parts.iter().enumerate().map(part).collect();
+        let parts: Box<[ActivePart<P>]> = split.parts.iter().enumerate().map(part).collect();
         let with_weight = || (0..).zip(&parts).filter(|(_, part)| part.weight > 0);
         let pools = || with_weight().filter_map(|(_, part)| part.pool.as_ref());
         let mut end = 0;
@@ -146,7 +152,7 @@ impl ActiveSplit {
         let open: Box<[OpenPart]> = open.collect();
         Self {
             method: Method::of(whole),
-            sticky: pools().any(ActiveFrontend::is_sticky),
+            sticky: pools().any(SplitPool::is_sticky),
             forwards: [Origin::External, Origin::Internal]
                 .map(|origin| pools().any(|it| it.forwards(origin))),
             equal: with_weight().map(|(_, part)| part.weight).is_sorted_by(|one, next| one == next),
@@ -156,16 +162,16 @@ impl ActiveSplit {
     }
 
     /// The compiled pools.
-    pub(super) fn pools(&self) -> impl Iterator<Item = &ActiveFrontend> {
+    pub(super) fn pools(&self) -> impl Iterator<Item = &P> {
         self.parts.iter().filter_map(|part| part.pool.as_ref())
     }
 
-    fn find(&self, identity: u64) -> Option<&ActivePart> {
+    fn find(&self, identity: u64) -> Option<&ActivePart<P>> {
         self.parts.iter().find(|part| part.identity == identity)
     }
 
     /// The part that a connection was given, in this table or an earlier one.
-    fn given(&self, PartId { identity, index }: PartId) -> Option<&ActivePart> {
+    fn given(&self, PartId { identity, index }: PartId) -> Option<&ActivePart<P>> {
         let same = self.parts.get(index as usize).filter(|part| part.identity == identity);
         same.or_else(|| self.find(identity))
     }
@@ -185,36 +191,14 @@ impl ActiveSplit {
     ///
     /// # Errors
     /// If the share of the part is refused.
-    fn pool(
+    pub(super) fn pool(
         &self,
         request: &PickRequest<'_>,
         affinity: &AffinityTable,
-    ) -> Result<&ActiveFrontend, RefusedShare> {
+    ) -> Result<&P, RefusedShare> {
         let given = request.part.and_then(|part| self.given(part));
         let chosen = || self.parts.get(self.choose(request, affinity)? as usize);
         usable(given.or_else(chosen), request.origin)
-    }
-
-    /// Picks an endpoint of the chosen part.
-    pub(super) fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
-        if !self.forwards(request.origin) {
-            return Pick::Reject;
-        }
-        match self.pool(request, affinity) {
-            Ok(pool) => pool.pick(request, affinity),
-            Err(refused) => Pick::Refused(refused),
-        }
-    }
-
-    /// The result of [`Self::pick`], without counting, recording or renewing anything.
-    pub(super) fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
-        if !self.forwards(request.origin) {
-            return Preview::Reject;
-        }
-        match self.pool(request, affinity) {
-            Ok(pool) => pool.preview(request, affinity),
-            Err(refused) => Preview::Refused(refused),
-        }
     }
 
     /// Why a client is refused whatever its connection; `None` also if that depends on the connection or an affinity record.
@@ -266,7 +250,7 @@ impl ActiveSplit {
         let mut shares: Vec<(EndpointAddr, u64)> = Vec::new();
         for part in self.parts.iter().filter(|part| part.weight > 0) {
             let Some(pool) = &part.pool else { continue };
-            let own: Vec<(EndpointAddr, u64)> = pool.shares(origin).collect();
+            let own = pool.shares(origin);
             let total: u128 = own.iter().map(|&(_, share)| u128::from(share)).sum();
             let of_all = |share: u64| WHOLE * u128::from(part.weight) * u128::from(share) / total.max(1);
             shares.extend(own.into_iter().map(|(addr, share)| (addr, of_all(share) as u64)));
@@ -282,7 +266,7 @@ impl ActiveSplit {
 }
 
 /// The pool of a part, if it forwards these clients.
-fn usable(part: Option<&ActivePart>, origin: Origin) -> Result<&ActiveFrontend, RefusedShare> {
+fn usable<P: SplitPool>(part: Option<&ActivePart<P>>, origin: Origin) -> Result<&P, RefusedShare> {
     let pool = part.and_then(|part| part.pool.as_ref()).ok_or(RefusedShare::InvalidBackend)?;
     if pool.forwards(origin) { Ok(pool) } else { Err(RefusedShare::NoEndpoint) }
 }

@@ -242,7 +242,7 @@ impl LeaderTerm {
     fn publish_route(&mut self, key: &RouteKey, controller: &Arc<str>) {
         let target = GatewayApiKey::Route(key.clone());
         let objects = self.pipeline.objects();
-        let Some(route) = AnyRoute::find(&objects.gateway_api, key) else {
+        let Some(route) = objects.gateway_api.route(key) else {
             self.writer.forget_gateway_api(target);
             return;
         };

@@ -11,8 +11,7 @@ use crate::api::objects::Objects;
 use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::service_key::ServiceKey;
 use crate::projection::gateway_api::outcome::RouteParent;
-use crate::projection::gateway_api::plan::ListenerPlan;
-use crate::projection::gateway_api::split::PartPlan;
+use crate::projection::plan::{ListenerPlan, PartPlan};
 use crate::projection::{Projector, gateway_of};
 
 /// A part of a split, explained for one class of clients.

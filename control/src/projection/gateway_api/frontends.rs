@@ -7,8 +7,6 @@ use std::sync::Arc;
 use k8s_openapi::Resource as _;
 use sheave_model::{Backend, Frontend, FrontendAddr, PartTarget, RefusedPart, Split, SplitPart};
 
-use super::plan::{GatewayPlan, ListenerPlan};
-use super::split::PartPlan;
 use crate::api::objects::Objects;
 use crate::api::owners::is_imported;
 use crate::api::problem::Problem;
@@ -22,7 +20,7 @@ use crate::projection::frontends::{
     FrontendInput, PlannedFrontend, PortTarget, ServiceOutput, build_frontend, load_balancer_status,
     owned_frontends, port_target,
 };
-use crate::projection::plan::ClusterMember;
+use crate::projection::plan::{ClusterMember, GatewayPlan, ListenerPlan, PartPlan};
 
 /// Frontends of a listener, and the endpoints that they lead to.
 #[derive(Clone, Debug)]

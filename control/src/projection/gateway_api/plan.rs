@@ -11,16 +11,15 @@ use sheave_model::{FrontendKind, Protocol};
 
 use super::attachment::set_key;
 use super::backend_refs::{Backend, ResolvedRef};
+use super::listener_inputs::ListenerInputs;
 use super::listeners::{ListenerOwner, MergedListener};
-use super::outcome::GatewayOutcome;
 use super::resolution::Resolution;
-use super::split::{self, PartPlan};
+use super::split;
 use super::{reports, set_object};
-use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet};
+use crate::api::gateway_api::{Gateway, GatewayAddress};
 use crate::api::objects::Objects;
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, ProblemPort, reason};
-use crate::api::routes::AnyRoute;
 use crate::api::service_key::ServiceKey;
 use crate::net;
 use crate::net::Family;
@@ -28,88 +27,11 @@ use crate::projection::annotations;
 use crate::projection::annotations::gateway_api::{self, AnnotatedKind, IP_FAMILIES, Merged};
 use crate::projection::class::FrontendKinds;
 use crate::projection::options::Options;
-use crate::projection::plan::{Plan, Planned, Rank};
+use crate::projection::plan::{GatewayPlan, ListenerPlan, Plan, Planned, Rank};
 use crate::projection::ports::{ListedPort, PlannedPort};
 use crate::projection::published::Published;
 use crate::projection::read_service::{ServiceFields, read};
 use crate::projection::requests;
-
-/// What a Gateway serves.
-#[derive(Debug)]
-pub(in crate::projection) struct GatewayPlan {
-    pub(in crate::projection) outcome: Arc<GatewayOutcome>,
-    /// One for each of the plan's ports.
-    pub(in crate::projection) listeners: Vec<Arc<ListenerPlan>>,
-}
-
-impl GatewayPlan {
-    /// The Services that its listeners send traffic to, sorted.
-    pub(in crate::projection) fn backends(&self) -> Vec<ServiceKey> {
-        let mut backends: Vec<ServiceKey> =
-            self.listeners.iter().flat_map(|listener| listener.backends()).cloned().collect();
-        backends.sort_unstable();
-        backends.dedup();
-        backends
-    }
-}
-
-/// What a listener serves.
-#[derive(Debug)]
-pub(in crate::projection) struct ListenerPlan {
-    /// The listener as a Service of its one port.
-    pub(in crate::projection) plan: Box<Plan>,
-    /// Name of the route that serves it.
-    pub(in crate::projection) route: Option<Arc<str>>,
-    /// Number of attached routes that do not serve it.
-    pub(in crate::projection) superseded: u32,
-    /// Backends of its route; empty without one.
-    pub(in crate::projection) parts: Vec<PartPlan>,
-    /// Problems of what it was planned from.
-    problems: Vec<Problem>,
-    /// What it was planned from: it stays as it is while this does.
-    inputs: ListenerInputs,
-}
-
-impl ListenerPlan {
-    /// The Services that it sends traffic to.
-    pub(in crate::projection) fn backends(&self) -> impl Iterator<Item = &ServiceKey> {
-        self.parts.iter().filter_map(|part| Some(part.target.as_ref().ok()?.plan.key()))
-    }
-}
-
-/// What a listener is planned from. An object that is the same `Arc` is the same.
-#[derive(Debug)]
-struct ListenerInputs {
-    name: String,
-    index: usize,
-    gateway: Arc<Gateway>,
-    set: Option<Arc<ListenerSet>>,
-    route: Option<(AnyRoute, Vec<ResolvedRef>)>,
-    superseded: u32,
-}
-
-impl ListenerInputs {
-    fn hold(&self, other: &Self) -> bool {
-        let same_set = match (&self.set, &other.set) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        };
-        let same_route = match (&self.route, &other.route) {
-            (None, None) => true,
-            (Some((one, refs)), Some((other, others))) => {
-                one.is_same(other)
-                    && refs.len() == others.len()
-                    && refs.iter().zip(others).all(|(one, other)| one.is_same(other))
-            }
-            _ => false,
-        };
-        (self.index, &self.name, self.superseded) == (other.index, &other.name, other.superseded)
-            && Arc::ptr_eq(&self.gateway, &other.gateway)
-            && same_set
-            && same_route
-    }
-}
 
 /// Whether this installation implements the Gateway: the controller of its class decides.
 pub(in crate::projection) fn is_ours(gateway: &Gateway, objects: &Objects, options: &Options) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ClientIPConfig, Service, ServicePort, ServiceSpec, SessionAffinityConfig};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sheave_model::{Failover, FrontendKind, RefusedPart, Spread};
+use sheave_model::{Failover, FrontendKind, Spread};
 
 use super::backend_refs::{Backend, ResolvedRef};
 use crate::api::objects::Objects;
@@ -19,25 +19,10 @@ use crate::projection::annotations::{self};
 use crate::projection::class::FrontendKinds;
 use crate::projection::multi_cluster;
 use crate::projection::options::Options;
-use crate::projection::plan::{MultiClusterPlan, Plan};
+use crate::projection::plan::{MultiClusterPlan, PartPlan, Plan, Pool};
 use crate::projection::read_service::{ServiceFields, read};
 use crate::projection::status::MultiClusterStatus;
 use crate::time;
-
-/// A part of a split.
-#[derive(Debug)]
-pub(in crate::projection) struct PartPlan {
-    pub(in crate::projection) name: Arc<str>,
-    pub(in crate::projection) weight: u32,
-    pub(in crate::projection) target: Result<Pool, RefusedPart>,
-}
-
-/// A backend that serves a part.
-#[derive(Debug)]
-pub(in crate::projection) struct Pool {
-    /// The backend as a Service of the one port.
-    pub(in crate::projection) plan: Box<Plan>,
-}
 
 /// The part of a resolved reference.
 pub(super) fn part(

@@ -87,7 +87,7 @@ impl GatewayStatusView {
             entries.extend(Self::gateway(projector, objects, failed, (key, outcome)));
         }
         for key in routes {
-            let Some(route) = AnyRoute::find(&objects.gateway_api, key) else { continue };
+            let Some(route) = objects.gateway_api.route(key) else { continue };
             let parents = projector.route_parents(&route, objects);
             entries.extend(parents.into_iter().map(|parent| Self::route(key, &route, parent)));
         }

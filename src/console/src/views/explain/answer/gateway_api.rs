@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use sheave_control::api::condition::DesiredCondition;
 use sheave_control::api::gateway_api::{RouteKey, RouteKind};
-use sheave_control::api::routes::AnyRoute;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::explain::{
     ExplainView, ExplainedCondition, ExplainedEndpoint, ExplainedParent, ExplainedPart, PartExplanation,
@@ -105,7 +104,7 @@ fn not_accepted(listener: &ListenerOutcome) -> Option<String> {
 fn of_route(question: &Question, kind: RouteKind, basis: Basis<'_>, mut view: ExplainView) -> Answer {
     let ServiceKey { namespace, name, .. } = &question.service;
     let key = RouteKey { namespace: Arc::clone(namespace), name: Arc::clone(name), kind };
-    let Some(route) = AnyRoute::find(&basis.objects.gateway_api, &key) else {
+    let Some(route) = basis.objects.gateway_api.route(&key) else {
         view.reasons.push(format!("there is no {key}"));
         return Answer::NotFound(view);
     };
@@ -215,7 +214,7 @@ impl FrontendAnswer<'_> {
         let gateway = basis.projector.gateway(&ServiceKey::from(&self.frontend.service));
         let key = gateway.and_then(|outcome| outcome.routes.keys().find(is_it));
         let visible = key.filter(|key| *key.namespace == *reader.namespace);
-        let route = visible.and_then(|key| AnyRoute::find(&basis.objects.gateway_api, key));
+        let route = visible.and_then(|key| basis.objects.gateway_api.route(key));
         let shown = match visible {
             Some(_) => split.route.to_string(),
             None => "a route of another namespace".to_owned(),
