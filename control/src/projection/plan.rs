@@ -330,12 +330,12 @@ impl ListenerPlan {
 pub(super) struct PartPlan {
     pub(super) name: Arc<str>,
     pub(super) weight: u32,
-    pub(super) target: Result<Pool, RefusedPart>,
+    pub(super) target: Result<BackendPool, RefusedPart>,
 }
 
 /// A backend that serves a part.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct BackendPool {
     /// The backend as a Service of the one port.
     pub(super) plan: Box<Plan>,
 }

@@ -13,7 +13,7 @@ use super::class::ClassMatch;
 use super::conflicts::{ClaimChanges, ClaimPriority};
 use super::endpoints::observer::EndpointLoop;
 use super::frontends::{FrontendInput, ServiceOutput};
-use super::gateway_api::frontends::Changed;
+use super::gateway_api::frontends::GatewayChange;
 use super::options::{Options, Role};
 use super::plan::{Plan, Planned, Slices, service_ref};
 use super::read_service::{ServiceFields, read};
@@ -388,8 +388,8 @@ impl Projector {
             cluster: &self.cluster,
         };
         let changed = match pass.scope {
-            PassScope::Changes if !pass.loops_changed => Changed::Backends(&pass.backends),
-            PassScope::Changes | PassScope::Everything => Changed::Anything,
+            PassScope::Changes if !pass.loops_changed => GatewayChange::Backends(&pass.backends),
+            PassScope::Changes | PassScope::Everything => GatewayChange::Anything,
         };
         let (output, shared) = match &plan.gateway {
             Some(gateway) => {

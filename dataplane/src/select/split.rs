@@ -44,7 +44,7 @@ const PART: u64 = 0x7061_7274_0000_0000;
 
 /// How the part of a client is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
+enum PartMethod {
     /// At random for each connection.
     Random,
     /// By the hash of the client's address and port.
@@ -53,7 +53,7 @@ enum Method {
     ClientIp,
 }
 
-impl Method {
+impl PartMethod {
     /// The way to choose. It depends on all parts, with or without weight, so that a change of weights does not change it.
     fn of(whole: &Frontend) -> Self {
         let all = || std::iter::once(whole).chain(whole.pools());
@@ -112,7 +112,7 @@ struct ActivePart<P> {
 /// A split compiled for picking.
 #[derive(Debug)]
 pub(super) struct ActiveSplit<P> {
-    method: Method,
+    method: PartMethod,
     /// Whether a pool with a weight has session affinity.
     sticky: bool,
     /// Whether any part forwards the clients outside and inside the cluster.
@@ -151,7 +151,7 @@ impl<P: SplitPool> ActiveSplit<P> {
         });
         let open: Box<[OpenPart]> = open.collect();
         Self {
-            method: Method::of(whole),
+            method: PartMethod::of(whole),
             sticky: pools().any(SplitPool::is_sticky),
             forwards: [Origin::External, Origin::Internal]
                 .map(|origin| pools().any(|it| it.forwards(origin))),

@@ -80,14 +80,14 @@ fn add<T: ApiObject>(
 
 /// Objects to publish.
 #[derive(Debug, Default)]
-struct Batch {
+struct GatewayBatch {
     classes: bool,
     gateways: BTreeSet<ServiceKey>,
     sets: BTreeSet<ObjectKey>,
     routes: BTreeSet<RouteKey>,
 }
 
-impl Batch {
+impl GatewayBatch {
     fn add(&mut self, key: GatewayApiKey, objects: &GatewayApiObjects) {
         match key {
             GatewayApiKey::Class(_) => self.classes = true,
@@ -132,7 +132,7 @@ impl LeaderTerm {
             // A route whose kind is not listed yet would look detached. Everything is published once the list is there.
             return;
         }
-        let mut batch = Batch::default();
+        let mut batch = GatewayBatch::default();
         let objects = &self.pipeline.objects().gateway_api;
         for key in std::mem::take(&mut self.gateway_statuses.changed) {
             batch.add(key, objects);

@@ -33,7 +33,7 @@ pub(in crate::projection) struct ListenerFrontends {
 
 /// What may have changed since the last projection of a Gateway beside its plan.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::projection) enum Changed<'a> {
+pub(in crate::projection) enum GatewayChange<'a> {
     /// Anything.
     Anything,
     /// The endpoints of these Services alone.
@@ -45,7 +45,7 @@ pub(in crate::projection) enum Changed<'a> {
 pub(in crate::projection) fn build(
     input: FrontendInput<'_>,
     gateway: &GatewayPlan,
-    (objects, changed): (&Objects, Changed<'_>),
+    (objects, changed): (&Objects, GatewayChange<'_>),
     names: &mut NameInterner,
     known: &mut Vec<ListenerFrontends>,
 ) -> (ServiceOutput, Vec<Arc<Frontend>>) {
@@ -75,8 +75,13 @@ pub(in crate::projection) fn build(
 
 impl ListenerFrontends {
     /// Whether the frontends are still those of the listener on these addresses.
-    fn stays(&self, listener: &Arc<ListenerPlan>, here: &[PlannedFrontend], changed: Changed<'_>) -> bool {
-        let Changed::Backends(backends) = changed else { return false };
+    fn stays(
+        &self,
+        listener: &Arc<ListenerPlan>,
+        here: &[PlannedFrontend],
+        changed: GatewayChange<'_>,
+    ) -> bool {
+        let GatewayChange::Backends(backends) = changed else { return false };
         Arc::ptr_eq(&self.listener, listener)
             && !listener.backends().any(|backend| backends.contains(backend))
             && here.iter().map(|it| it.addr).eq(self.frontends.iter().map(|frontend| frontend.addr))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::attachment::Attachment;
 use super::conditions::{ACCEPTED, CONFLICTED, RESOLVED_REFS};
-use super::listeners::{self, Conflict, ListenerOwner, ListenerProtocol, MergedListener};
+use super::listeners::{self, ListenerConflict, ListenerOwner, ListenerProtocol, MergedListener};
 use super::outcome::ListenerOutcome;
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::RouteKind;
@@ -71,7 +71,7 @@ fn accepted(listener: &MergedListener<'_>) -> DesiredCondition {
 }
 
 fn conflict_message(listener: &MergedListener<'_>) -> String {
-    let text = listener.conflict.map(Conflict::text).unwrap_or_default();
+    let text = listener.conflict.map(ListenerConflict::text).unwrap_or_default();
     format!("Another listener of this Gateway has {text}.")
 }
 

@@ -83,7 +83,7 @@ impl ListenerProtocol {
 
 /// Why a listener cannot be told from another one. Of several reasons the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Conflict {
+pub(super) enum ListenerConflict {
     /// The same port with a protocol that does not share it.
     Protocol,
     /// The same port, protocol and hostname.
@@ -94,7 +94,7 @@ pub(super) enum Conflict {
     Name,
 }
 
-impl Conflict {
+impl ListenerConflict {
     /// Reason in conditions.
     pub(super) fn reason(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ pub(super) struct MergedListener<'a> {
     pub(super) protocol: ListenerProtocol,
     /// `None` if the number is not a port.
     pub(super) port: Option<u16>,
-    pub(super) conflict: Option<Conflict>,
+    pub(super) conflict: Option<ListenerConflict>,
     /// Whether there are too many listeners before it.
     pub(super) excess: bool,
 }
@@ -227,7 +227,7 @@ fn mark_within(merged: &mut [MergedListener<'_>], first: usize) {
     for one in first..merged.len() {
         for other in one + 1..merged.len() {
             let same_name = merged[one].spec.name == merged[other].spec.name;
-            let by_name = same_name.then_some(Conflict::Name);
+            let by_name = same_name.then_some(ListenerConflict::Name);
             let Some(conflict) = conflict(&merged[one], &merged[other]).or(by_name) else { continue };
             for at in [one, other] {
                 let known = merged[at].conflict;
@@ -256,18 +256,18 @@ fn mark_against_earlier(
 }
 
 /// Whether two listeners conflict, and how (Gateway API, "Distinct Listeners").
-fn conflict(one: &MergedListener<'_>, other: &MergedListener<'_>) -> Option<Conflict> {
+fn conflict(one: &MergedListener<'_>, other: &MergedListener<'_>) -> Option<ListenerConflict> {
     use ListenerProtocol::{Other, Tcp, Udp};
     if one.port != other.port || [one.protocol, other.protocol].contains(&Other) {
         return None;
     }
     match (one.protocol, other.protocol) {
-        (Udp, Udp) | (Tcp, Tcp) => Some(Conflict::Listener),
+        (Udp, Udp) | (Tcp, Tcp) => Some(ListenerConflict::Listener),
         (Udp, _) | (_, Udp) => None,
-        (Tcp, _) | (_, Tcp) => Some(Conflict::Protocol),
-        (one, other) if one.is_tls() && other.is_tls() && one != other => Some(Conflict::Protocol),
+        (Tcp, _) | (_, Tcp) => Some(ListenerConflict::Protocol),
+        (one, other) if one.is_tls() && other.is_tls() && one != other => Some(ListenerConflict::Protocol),
         (first, second) if first == second && first.has_hostnames() && one.hostname() == other.hostname() => {
-            Some(Conflict::Hostname)
+            Some(ListenerConflict::Hostname)
         }
         _ => None,
     }

@@ -19,7 +19,7 @@ use crate::projection::annotations::{self};
 use crate::projection::class::FrontendKinds;
 use crate::projection::multi_cluster;
 use crate::projection::options::Options;
-use crate::projection::plan::{MultiClusterPlan, PartPlan, Plan, Pool};
+use crate::projection::plan::{BackendPool, MultiClusterPlan, PartPlan, Plan};
 use crate::projection::read_service::{ServiceFields, read};
 use crate::projection::status::MultiClusterStatus;
 use crate::time;
@@ -33,7 +33,7 @@ pub(super) fn part(
     problems: &mut Vec<Problem>,
 ) -> PartPlan {
     let target = match &resolved.target {
-        Ok(backend) => Ok(Pool { plan: Box::new(pool(backend, route, objects, options, problems)) }),
+        Ok(backend) => Ok(BackendPool { plan: Box::new(pool(backend, route, objects, options, problems)) }),
         Err(invalid) => Err(invalid.reason),
     };
     PartPlan { name: Arc::clone(&resolved.name), weight: resolved.weight, target }

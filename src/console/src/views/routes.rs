@@ -23,7 +23,7 @@ use sheave_model::{
 };
 
 pub(crate) use self::failover::FailoverView;
-pub(crate) use self::gateway_status::GatewayStatusView;
+pub(crate) use self::gateway_status::GatewayApiStatusView;
 pub(crate) use self::health::HealthView;
 pub(crate) use self::limits::LimitsView;
 pub(crate) use self::published::{HealthCheckView, PublishedView};
@@ -49,7 +49,7 @@ pub struct RoutesView {
     pub status: Vec<PublishedView>,
     /// Status that the controller would write for objects of the Gateway API: an entry for each object, listener and parent of a route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gateway_status: Vec<GatewayStatusView>,
+    pub gateway_status: Vec<GatewayApiStatusView>,
     /// Health check node ports, by Service.
     #[serde(default)]
     pub health_checks: Vec<HealthCheckView>,
@@ -294,7 +294,7 @@ impl RoutesView {
         objects: &Objects,
         failed: &BTreeSet<FrontendAddr>,
     ) -> Self {
-        Self { gateway_status: GatewayStatusView::all(projector, objects, failed), ..self }
+        Self { gateway_status: GatewayApiStatusView::all(projector, objects, failed), ..self }
     }
 
     /// Adds the load balancers that are not served, and `notes` on why there may be less than expected.

@@ -105,11 +105,12 @@ fn each_mistake_in_gateways_and_routes_is_found_without_an_api_server() {
         &format!("Gateway shop/gw: ListenerConflict: port 70/TCP: spec.listeners[5]: {same_port}"),
         "Gateway shop/gw: UnsupportedListener: port 80/TCP: spec.listeners[3]: \"HTTP\" is not TCP or UDP; the listener is \
          not served.",
-        "TCPRoute shop/grant: BackendRefInvalid: spec.rules[0].backendRefs[0] is in another namespace, and no ReferenceGrant \
-         there permits it. (RefNotPermitted)",
+        "TCPRoute shop/grant: BackendRefInvalid: spec.rules[0].backendRefs[0]: is in another namespace, and no ReferenceGrant \
+         there permits it (RefNotPermitted)",
         "TCPRoute shop/none: NoWeight: spec.rules[0].backendRefs: no backend has a weight, so every connection is refused",
-        "TCPRoute shop/section: RouteNotAccepted: The parent has no listener with this sectionName and port. (NoMatchingParent)",
-        "TCPRoute shop/younger: RouteSuperseded: An older route serves each of its listeners.",
+        "TCPRoute shop/section: RouteNotAccepted: spec.parentRefs[0]: The parent has no listener with this sectionName and \
+         port. (NoMatchingParent)",
+        "TCPRoute shop/younger: RouteSuperseded: spec.parentRefs[0]: An older route serves each of its listeners.",
         "Gateway shop/other: NotServed: spec.gatewayClassName: there is no GatewayClass \"absent\"",
         "UDPRoute shop/alone: NotServed: spec.parentRefs[0]: there is no Gateway shop/missing, so the route serves nothing there",
         "8 problems, 2 notes",

@@ -17,7 +17,7 @@ use sheave_model::FrontendAddr;
 /// Status of a GatewayClass, Gateway, ListenerSet, of one of its listeners, or of a route at one of its parents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct GatewayStatusView {
+pub struct GatewayApiStatusView {
     /// Kind and name, such as `Gateway shop/web`.
     pub object: String,
     /// Name of the listener, in the entry of a listener.
@@ -73,7 +73,7 @@ impl From<&DesiredCondition> for ConditionView {
     }
 }
 
-impl GatewayStatusView {
+impl GatewayApiStatusView {
     /// The entries of all objects that this installation implements.
     pub(super) fn all(
         projector: &Projector,
