@@ -313,13 +313,13 @@ fn a_snapshot_of_a_newer_version_is_used_as_far_as_it_is_understood() {
             waits_for_the_server(stage, &home, &road, &[told]);
         }
         let mut lines = lines_of(&home.snapshot());
-        lines.push(json!({"gateway": {"metadata": {"name": "unheard-of"}}}));
+        lines.push(json!({"unheardOf": {"metadata": {"name": "unheard-of"}}}));
         seal(&home.snapshot(), &lines);
         waits_for_the_server(
             stage,
             &home,
             &road,
-            &["snapshot.jsonl is damaged: ", "unknown variant `gateway`"],
+            &["snapshot.jsonl is damaged: ", "unknown variant `unheardOf`"],
         );
     });
 }

@@ -276,13 +276,11 @@ impl ApiWatch {
         let hidden = self.hides_gateway_api();
         let mut kinds: Vec<KindStatus> = Vec::new();
         for subscription in &self.subscriptions {
-            let mut status = subscription.status();
-            if subscription.is_conditional() {
-                // Of another purpose, or part of a kind that is known without it.
-                if subscription.is_built_in() && (hidden || subscription.is_absent() || status.lists == 0) {
-                    continue;
-                }
-                status.error = status.error.filter(|_| !hidden);
+            let status = subscription.status();
+            // Of another purpose, or part of a kind that is known without it.
+            let is_unused = subscription.is_built_in() && (subscription.is_absent() || status.lists == 0);
+            if subscription.is_conditional() && (hidden || is_unused) {
+                continue;
             }
             match kinds.iter_mut().find(|known| known.kind == status.kind) {
                 Some(known) => known.join(status),
