@@ -7,6 +7,7 @@
 #![doc = include_str!("projection/fields.md")]
 
 mod addresses;
+mod age;
 mod allocation_order;
 mod allocator;
 mod annotations;
@@ -72,7 +73,7 @@ pub use self::status::{
     NoEndpoints, PortStatus, ResolvedRefs, port_error,
 };
 use crate::api::address_pool::AddressPool;
-use crate::api::gateway_api::{GatewayClass, ParentReference};
+use crate::api::gateway_api::{GatewayClass, ParentReference, RouteKey};
 use crate::api::problem::{Problem, ProblemChanges, ProblemSet};
 use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::store::{Dirty, Objects, ServiceKey};
@@ -326,12 +327,20 @@ impl Projector {
     /// State of a route at each of its parents that this installation implements, in the order of the spec.
     pub fn route_parents(&self, route: &AnyRoute, objects: &Objects) -> Vec<&RouteParent> {
         let key = route.key();
-        let parent = |reference: &ParentReference| {
-            let gateway = gateway_of(reference, &key.namespace, objects)?;
-            let parents = self.gateway(&gateway)?.routes.get(&key)?;
-            parents.iter().find(|parent| parent.reference == *reference)
-        };
-        route.spec().parent_refs.iter().filter_map(parent).collect()
+        let refs = route.spec().parent_refs.iter();
+        refs.filter_map(|reference| self.route_parent(&key, reference, objects)).collect()
+    }
+
+    /// State of a route at one of its parents, if this installation implements that.
+    fn route_parent(
+        &self,
+        route: &RouteKey,
+        reference: &ParentReference,
+        objects: &Objects,
+    ) -> Option<&RouteParent> {
+        let gateway = gateway_of(reference, &route.namespace, objects)?;
+        let parents = self.gateway(&gateway)?.routes.get(route)?;
+        parents.iter().find(|parent| parent.reference == *reference)
     }
 
     /// Whether a MultiClusterService is left unchanged for other installations.
@@ -421,16 +430,7 @@ impl Projector {
 
 /// The Gateway that a parentRef of an object in `own` leads to, directly or through a ListenerSet.
 fn gateway_of(reference: &ParentReference, own: &str, objects: &Objects) -> Option<ServiceKey> {
-    match ParentKey::of(reference, own)? {
-        ParentKey::Gateway(key) => Some(key),
-        ParentKey::ListenerSet(set) => {
-            let found = objects.gateway_api.listener_sets.get(&set)?;
-            match ParentKey::of(&found.spec.parent_ref, &set.0)? {
-                ParentKey::Gateway(key) => Some(key),
-                ParentKey::ListenerSet(_) => None,
-            }
-        }
-    }
+    objects.gateway_api.gateway_behind(ParentKey::of(reference, own)?)
 }
 
 /// Pools as the allocator has read them.

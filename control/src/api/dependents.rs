@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::gateway_api::ListenerSet;
-use super::objects::{GatewayApiObjects, Objects};
-use super::owners::names_of;
-use super::routes::{ParentKey, RouteObject, parents};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::gateway_api::{Listener, ListenerSet, NamespacesFrom, RouteSpec};
+use super::objects::Objects;
+use super::routes::{ParentKey, parents};
 use super::service_key::ServiceKey;
 
 /// Receives each dependent; may be called several times for one.
@@ -20,60 +21,51 @@ pub(super) fn of_class(objects: &Objects, class: &Arc<str>, affected: &mut Affec
 
 /// The Gateway of a ListenerSet.
 pub(super) fn of_listener_set(set: &ListenerSet, affected: &mut Affected<'_>) {
-    let own = names_of(&set.metadata).0;
-    if let Some(ParentKey::Gateway(key)) = ParentKey::of(&set.spec.parent_ref, own) {
+    if let Some(ParentKey::Gateway(key)) = ParentKey::of_set(set) {
         affected(key);
     }
 }
 
 /// The Gateways that a route names, directly or by a ListenerSet.
-pub(super) fn of_route<T: RouteObject>(objects: &Objects, route: &T, affected: &mut Affected<'_>) {
-    for parent in parents(route) {
-        match parent {
-            ParentKey::Gateway(key) => affected(key),
-            ParentKey::ListenerSet(key) => {
-                let set = objects.gateway_api.listener_sets.get(&key);
-                set.into_iter().for_each(|set| of_listener_set(set, affected));
-            }
-        }
-    }
+pub(super) fn of_route(
+    objects: &Objects,
+    metadata: &ObjectMeta,
+    spec: &RouteSpec,
+    affected: &mut Affected<'_>,
+) {
+    let gateways = parents(metadata, spec).filter_map(|parent| objects.gateway_api.gateway_behind(parent));
+    gateways.for_each(affected);
 }
 
 /// The Gateways of routes with this Service or ServiceImport as a backend.
 pub(super) fn of_backend(objects: &Objects, backend: &ServiceKey, affected: &mut Affected<'_>) {
-    let GatewayApiObjects { tcp_routes, udp_routes, tls_routes, .. } = &objects.gateway_api;
-    tcp_routes.of_backend(backend).for_each(|route| of_route(objects, &**route, affected));
-    udp_routes.of_backend(backend).for_each(|route| of_route(objects, &**route, affected));
-    tls_routes.of_backend(backend).for_each(|route| of_route(objects, &**route, affected));
+    for route in objects.gateway_api.routes_of_backend(backend) {
+        of_route(objects, route.metadata(), route.spec(), affected);
+    }
 }
 
 /// The Gateways of routes with a backend in this namespace from another one, which its ReferenceGrants may permit.
 pub(super) fn of_grants_in(objects: &Objects, namespace: &Arc<str>, affected: &mut Affected<'_>) {
-    let GatewayApiObjects { tcp_routes, udp_routes, tls_routes, .. } = &objects.gateway_api;
-    tcp_routes.across_into(namespace).for_each(|route| of_route(objects, &**route, affected));
-    udp_routes.across_into(namespace).for_each(|route| of_route(objects, &**route, affected));
-    tls_routes.across_into(namespace).for_each(|route| of_route(objects, &**route, affected));
+    for route in objects.gateway_api.routes_across_into(namespace) {
+        of_route(objects, route.metadata(), route.spec(), affected);
+    }
 }
 
 /// The Gateways of a Namespace, which pools may select by its labels, and those whose own selectors may select it.
 pub(super) fn of_namespace(objects: &Objects, namespace: &Arc<str>, affected: &mut Affected<'_>) {
-    let by_labels = |gateway: &super::gateway_api::Gateway| {
-        let spec = &gateway.spec;
-        let of_listeners =
-            spec.listeners.iter().filter_map(|it| it.allowed_routes.as_ref()?.namespaces.as_ref());
-        let of_sets = spec.allowed_listeners.iter().filter_map(|it| it.namespaces.as_ref());
-        of_listeners.chain(of_sets).any(|it| it.from.as_deref() == Some("Selector"))
+    let by_labels = |listeners: &[Listener]| {
+        listeners.iter().filter_map(Listener::namespaces).any(NamespacesFrom::is_by_labels)
     };
     for (key, gateway) in &objects.gateway_api.gateways {
-        if key.namespace == *namespace || by_labels(gateway) {
+        let of_sets = gateway.spec.allowed_listeners.as_ref().and_then(|it| it.namespaces.as_ref());
+        if key.namespace == *namespace
+            || by_labels(&gateway.spec.listeners)
+            || of_sets.is_some_and(NamespacesFrom::is_by_labels)
+        {
             affected(key.clone());
         }
     }
-    for set in objects.gateway_api.listener_sets.values() {
-        let listeners = set.spec.listeners.iter();
-        let mut namespaces = listeners.filter_map(|it| it.allowed_routes.as_ref()?.namespaces.as_ref());
-        if namespaces.any(|it| it.from.as_deref() == Some("Selector")) {
-            of_listener_set(set, affected);
-        }
+    for set in objects.gateway_api.listener_sets.values().filter(|set| by_labels(&set.spec.listeners)) {
+        of_listener_set(set, affected);
     }
 }

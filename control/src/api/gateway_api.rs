@@ -15,7 +15,7 @@ pub use self::gateway::{
     AllowedListeners, Gateway, GatewayAddress, GatewayInfrastructure, GatewaySpec, GatewayStatus,
 };
 pub use self::listener::{
-    AllowedRoutes, Listener, ListenerStatus, ListenerTls, NamespacesFrom, RouteGroupKind,
+    AllowedRoutes, Listener, ListenerStatus, ListenerTls, NamespacesFrom, RouteGroupKind, transport,
 };
 pub use self::listener_set::{ListenerSet, ListenerSetSpec, ListenerSetStatus};
 pub use self::reference_grant::{GrantFrom, GrantTo, ReferenceGrant, ReferenceGrantSpec};

@@ -384,7 +384,7 @@ kinds! {
             affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, route: &TcpRoute, affected: &mut dyn FnMut(ServiceKey)) {
-                dependents::of_route(objects, route, affected);
+                dependents::of_route(objects, &route.metadata, &route.spec, affected);
             }
         };
     /// UDPRoutes.
@@ -397,7 +397,7 @@ kinds! {
             affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, route: &UdpRoute, affected: &mut dyn FnMut(ServiceKey)) {
-                dependents::of_route(objects, route, affected);
+                dependents::of_route(objects, &route.metadata, &route.spec, affected);
             }
         };
     /// TLSRoutes.
@@ -410,7 +410,7 @@ kinds! {
             affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, route: &TlsRoute, affected: &mut dyn FnMut(ServiceKey)) {
-                dependents::of_route(objects, route, affected);
+                dependents::of_route(objects, &route.metadata, &route.spec, affected);
             }
         };
     /// ReferenceGrants.

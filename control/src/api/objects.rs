@@ -12,7 +12,7 @@ use super::gateway_api::{
     Gateway, GatewayClass, ListenerSet, ReferenceGrant, RouteKey, RouteKind, TcpRoute, TlsRoute, UdpRoute,
 };
 use super::karmada::{Cluster, MultiClusterService, ResourceBinding, Work};
-use super::routes::{AnyRoute, RouteCollection};
+use super::routes::{AnyRoute, ParentKey, RouteCollection};
 use super::service_import::ServiceImport;
 use super::service_key::ServiceKey;
 
@@ -68,6 +68,63 @@ impl GatewayApiObjects {
             RouteKind::Tls => self.tls_routes.find(&name).cloned().map(AnyRoute::Tls),
         }
     }
+
+    /// The routes of every kind.
+    pub fn routes(&self) -> impl Iterator<Item = AnyRoute> {
+        of_any_kind(self.tcp_routes.values(), self.udp_routes.values(), self.tls_routes.values())
+    }
+
+    /// The routes of every kind that name this parent.
+    pub fn routes_of_parent<'a>(&'a self, parent: &'a ParentKey) -> impl Iterator<Item = AnyRoute> + use<'a> {
+        let Self { tcp_routes, udp_routes, tls_routes, .. } = self;
+        of_any_kind(tcp_routes.of_parent(parent), udp_routes.of_parent(parent), tls_routes.of_parent(parent))
+    }
+
+    /// The routes of every kind that name this Service or ServiceImport as a backend.
+    pub fn routes_of_backend<'a>(
+        &'a self,
+        backend: &'a ServiceKey,
+    ) -> impl Iterator<Item = AnyRoute> + use<'a> {
+        let Self { tcp_routes, udp_routes, tls_routes, .. } = self;
+        of_any_kind(
+            tcp_routes.of_backend(backend),
+            udp_routes.of_backend(backend),
+            tls_routes.of_backend(backend),
+        )
+    }
+
+    /// The routes of every kind that name a backend in this namespace from another one.
+    pub(super) fn routes_across_into<'a>(
+        &'a self,
+        namespace: &'a Arc<str>,
+    ) -> impl Iterator<Item = AnyRoute> + use<'a> {
+        let Self { tcp_routes, udp_routes, tls_routes, .. } = self;
+        of_any_kind(
+            tcp_routes.across_into(namespace),
+            udp_routes.across_into(namespace),
+            tls_routes.across_into(namespace),
+        )
+    }
+
+    /// The Gateway behind a parent: itself, or the one that the ListenerSet names.
+    pub fn gateway_behind(&self, parent: ParentKey) -> Option<ServiceKey> {
+        match parent {
+            ParentKey::Gateway(key) => Some(key),
+            ParentKey::ListenerSet(set) => match ParentKey::of_set(self.listener_sets.get(&set)?)? {
+                ParentKey::Gateway(key) => Some(key),
+                ParentKey::ListenerSet(_) => None,
+            },
+        }
+    }
+}
+
+fn of_any_kind<'a>(
+    tcp: impl Iterator<Item = &'a Arc<TcpRoute>>,
+    udp: impl Iterator<Item = &'a Arc<UdpRoute>>,
+    tls: impl Iterator<Item = &'a Arc<TlsRoute>>,
+) -> impl Iterator<Item = AnyRoute> {
+    let tcp = tcp.cloned().map(AnyRoute::Tcp);
+    tcp.chain(udp.cloned().map(AnyRoute::Udp)).chain(tls.cloned().map(AnyRoute::Tls))
 }
 
 /// Objects of a Karmada control plane. Everything but clusters is kept under the key of a MultiClusterService, whether that

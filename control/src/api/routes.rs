@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::collection::{Collection, ObjectKey};
 use super::gateway_api::{
-    ParentReference, RouteKey, RouteKind, RouteSpec, RouteStatus, TcpRoute, TlsRoute, UdpRoute,
+    ListenerSet, ParentReference, RouteKey, RouteKind, RouteSpec, RouteStatus, TcpRoute, TlsRoute, UdpRoute,
 };
 use super::object::ApiObject;
 use super::owners::names_of;
@@ -79,17 +79,13 @@ impl AnyRoute {
 
 /// A type of route.
 pub trait RouteObject: ApiObject {
-    /// Kind of the route.
-    const KIND: RouteKind;
     /// Its spec.
     fn spec(&self) -> &RouteSpec;
 }
 
 macro_rules! route_object {
-    ($type:ident, $kind:ident) => {
+    ($type:ident) => {
         impl RouteObject for $type {
-            const KIND: RouteKind = RouteKind::$kind;
-
             fn spec(&self) -> &RouteSpec {
                 &self.spec
             }
@@ -97,9 +93,9 @@ macro_rules! route_object {
     };
 }
 
-route_object!(TcpRoute, Tcp);
-route_object!(UdpRoute, Udp);
-route_object!(TlsRoute, Tls);
+route_object!(TcpRoute);
+route_object!(UdpRoute);
+route_object!(TlsRoute);
 
 /// Parent of a route or ListenerSet: the key of a Gateway, or of a ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +107,11 @@ pub enum ParentKey {
 }
 
 impl ParentKey {
+    /// The parent of a ListenerSet.
+    pub fn of_set(set: &ListenerSet) -> Option<Self> {
+        Self::of(&set.spec.parent_ref, names_of(&set.metadata).0)
+    }
+
     /// The parent that `reference` names in an object of namespace `own`; `None` if it is of another kind.
     pub fn of(reference: &ParentReference, own: &str) -> Option<Self> {
         let namespace = reference.namespace_in(own);
@@ -178,7 +179,7 @@ impl<T: RouteObject> RouteCollection<T> {
 
     fn unindex(&mut self, key: &ObjectKey) {
         let Some(old) = self.all.remove(key) else { return };
-        for parent in parents(&*old) {
+        for parent in parents(old.meta(), old.spec()) {
             leave(&mut self.by_parent, &parent, key);
         }
         for backend in backends(&*old) {
@@ -188,9 +189,12 @@ impl<T: RouteObject> RouteCollection<T> {
 }
 
 /// The parents that a route names, of the kinds that can be ours.
-pub fn parents<T: RouteObject>(route: &T) -> impl Iterator<Item = ParentKey> {
-    let own = names_of(route.meta()).0;
-    route.spec().parent_refs.iter().filter_map(move |reference| ParentKey::of(reference, own))
+pub(super) fn parents<'a>(
+    metadata: &'a ObjectMeta,
+    spec: &'a RouteSpec,
+) -> impl Iterator<Item = ParentKey> + use<'a> {
+    let own = names_of(metadata).0;
+    spec.parent_refs.iter().filter_map(move |reference| ParentKey::of(reference, own))
 }
 
 fn backends<T: RouteObject>(route: &T) -> impl Iterator<Item = ServiceKey> {
@@ -213,7 +217,7 @@ impl<T: RouteObject> Collection for RouteCollection<T> {
 
     fn insert(&mut self, owner: &ServiceKey, key: &ObjectKey, object: Arc<T>) -> ServiceKey {
         self.unindex(key);
-        for parent in parents(&*object) {
+        for parent in parents(object.meta(), object.spec()) {
             self.by_parent.entry(parent).or_default().insert(key.clone());
         }
         for backend in backends(&*object) {

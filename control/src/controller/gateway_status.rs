@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use k8s_openapi::Resource as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::class::DesiredClass;
@@ -55,11 +56,7 @@ impl GatewayApiKey {
                 ObjectRef { kind: GatewayClass::KIND, namespace: "".into(), name: Arc::clone(name) }
             }
             Self::Gateway(key) => key.object(),
-            Self::ListenerSet((namespace, name)) => ObjectRef {
-                kind: ListenerSet::KIND,
-                namespace: Arc::clone(namespace),
-                name: Arc::clone(name),
-            },
+            Self::ListenerSet(key) => ListenerSet::object(key),
             Self::Route(key) => key.object(),
         }
     }
@@ -170,20 +167,15 @@ impl GatewayApiSubject {
 
     /// This desired status with the object from the API server's answer; `None` if the answer cannot be parsed.
     pub(super) fn renewed(&self, body: &[u8]) -> Option<Self> {
-        let parse = serde_json::from_slice;
         Some(match self {
-            Self::Class(_, desired) => Self::Class(Arc::new(parse(body).ok()?), Arc::clone(desired)),
-            Self::Gateway(_, desired) => {
-                Self::Gateway(Arc::new(serde_json::from_slice(body).ok()?), desired.clone())
-            }
-            Self::ListenerSet(_, desired) => {
-                Self::ListenerSet(Arc::new(serde_json::from_slice(body).ok()?), desired.clone())
-            }
+            Self::Class(_, desired) => Self::Class(parse(body)?, Arc::clone(desired)),
+            Self::Gateway(_, desired) => Self::Gateway(parse(body)?, desired.clone()),
+            Self::ListenerSet(_, desired) => Self::ListenerSet(parse(body)?, desired.clone()),
             Self::Route(route, desired) => {
                 let route = match route {
-                    AnyRoute::Tcp(_) => AnyRoute::Tcp(Arc::new(serde_json::from_slice(body).ok()?)),
-                    AnyRoute::Udp(_) => AnyRoute::Udp(Arc::new(serde_json::from_slice(body).ok()?)),
-                    AnyRoute::Tls(_) => AnyRoute::Tls(Arc::new(serde_json::from_slice(body).ok()?)),
+                    AnyRoute::Tcp(_) => AnyRoute::Tcp(parse(body)?),
+                    AnyRoute::Udp(_) => AnyRoute::Udp(parse(body)?),
+                    AnyRoute::Tls(_) => AnyRoute::Tls(parse(body)?),
                 };
                 Self::Route(route, Arc::clone(desired))
             }
@@ -208,6 +200,10 @@ impl GatewayApiSubject {
             _ => self.clone(),
         }
     }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Option<Arc<T>> {
+    serde_json::from_slice(body).ok().map(Arc::new)
 }
 
 /// Server-side apply of a status. The API server writes the status of a custom resource into the existing object whatever uid the

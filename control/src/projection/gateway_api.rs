@@ -17,8 +17,6 @@ pub(super) mod split;
 
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::GatewayClass;
-use crate::api::objects::ObjectKey;
-use crate::api::problem::ObjectRef;
 
 use self::conditions::ACCEPTED;
 
@@ -40,9 +38,4 @@ pub fn class_accepted(class: &GatewayClass) -> DesiredCondition {
         return DesiredCondition::no(ACCEPTED, "InvalidParameters", message);
     }
     DesiredCondition::yes(ACCEPTED, ACCEPTED, "Sheave implements Gateways of this class.".to_owned())
-}
-
-/// A ListenerSet as Problems name it.
-pub(super) fn set_object((namespace, name): &ObjectKey) -> ObjectRef {
-    ObjectRef { kind: "ListenerSet", namespace: namespace.clone(), name: name.clone() }
 }

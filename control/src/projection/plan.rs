@@ -6,10 +6,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::age::Age;
 use super::annotations::client_address::ClientAddress;
 use super::class::FrontendKinds;
 use super::eligibility::{ClusterScope, TrafficPolicies};
@@ -20,6 +20,8 @@ use super::ports::{ListedPort, PlannedPort};
 use super::requests::Requests;
 use super::source_ranges::FamilyRanges;
 use super::status::MultiClusterStatus;
+use crate::api::gateway_api::ListenerSet;
+use crate::api::owners::is_imported;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
 
@@ -111,9 +113,7 @@ impl Plan {
         let of_set = port.name.split_once('/').filter(|_| self.key().source == FrontendSource::Gateway);
         let set = of_set.and_then(|(namespace, rest)| Some((namespace, rest.split_once('/')?.0)));
         match set {
-            Some((namespace, name)) => {
-                ObjectRef { kind: "ListenerSet", namespace: namespace.into(), name: name.into() }
-            }
+            Some((namespace, name)) => ListenerSet::object(&(namespace.into(), name.into())),
             None => self.key().object(),
         }
     }
@@ -259,19 +259,16 @@ pub(super) struct UncountedSlice {
     pub(super) why: NotCounted,
 }
 
-/// Rank of a Service: by creation time, then by namespace and name. A Service without a creation time (a manifest that was never
-/// on an API server) ranks after all that have one.
+/// Rank of a Service: by age, then by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    undated: bool,
-    created: Option<Timestamp>,
+    age: Age,
     pub(super) key: ServiceKey,
 }
 
 impl Rank {
     pub(super) fn new(key: &ServiceKey, metadata: &ObjectMeta) -> Self {
-        let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
-        Self { undated: created.is_none(), created, key: key.clone() }
+        Self { age: Age::of(metadata), key: key.clone() }
     }
 }
 
@@ -338,4 +335,18 @@ pub(super) struct PartPlan {
 pub(super) struct BackendPool {
     /// The backend as a Service of the one port.
     pub(super) plan: Box<Plan>,
+}
+
+impl BackendPool {
+    /// Clusters that serve it; `slices` are those of the Service with its name in the cluster `own`. A backendRef of kind Service uses
+    /// the cluster's own slices only (GEP-1748).
+    pub(super) fn members(&self, slices: Option<&Slices>, own: &Arc<str>) -> Cow<'_, [ClusterMember]> {
+        match &self.plan.fleet {
+            Some(fleet) => Cow::Borrowed(&fleet.members),
+            None => {
+                let slices = slices.into_iter().flat_map(BTreeMap::values).filter(|it| !is_imported(it));
+                Cow::Owned(vec![ClusterMember::alone(own, slices)])
+            }
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::gateway_api::conditions::PROGRAMMED;
 use super::options::{Options, Role};
 use super::status::port_error;
 use super::{class, ports};
-use crate::api::gateway_api::Gateway;
+use crate::api::gateway_api::{Gateway, transport};
 use crate::api::names;
 use crate::api::problem::reason;
 use crate::net;
@@ -41,7 +41,11 @@ impl Published {
     }
 
     /// What the status of a Gateway publishes: its addresses, and the ports of the listeners that are programmed there.
-    pub(super) fn of_gateway(gateway: &Gateway, addresses: &[IpAddr]) -> Self {
+    pub(super) fn of_gateway(gateway: &Gateway) -> Self {
+        let listed = gateway.status.iter().flat_map(|status| &status.addresses);
+        let addresses = listed.filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
+        let mut addresses: Vec<IpAddr> = addresses.collect();
+        addresses.dedup();
         let status = gateway.status.as_ref().map(|status| status.listeners.as_slice()).unwrap_or_default();
         let is_programmed = |name: &str| {
             let mut listeners = status.iter().filter(|listener| listener.name == name);
@@ -50,20 +54,15 @@ impl Published {
             })
         };
         let programmed = gateway.spec.listeners.iter().filter(|listener| is_programmed(&listener.name));
-        let ports = programmed.filter_map(|listener| {
-            let protocol = if listener.protocol == "UDP" { Protocol::Udp } else { Protocol::Tcp };
-            Some((ports::number(listener.port)?, protocol))
-        });
+        let ports = programmed
+            .filter_map(|listener| Some((ports::number(listener.port)?, transport(&listener.protocol))));
         let ports: Vec<(u16, Protocol)> = ports.collect();
         let at = |ip: &IpAddr| {
             let ip = *ip;
             ports.iter().map(move |(port, protocol)| FrontendAddr { ip, port: *port, protocol: *protocol })
         };
-        Self {
-            addresses: addresses.to_vec(),
-            ports: addresses.iter().flat_map(at).collect(),
-            ..Self::default()
-        }
+        let ports = addresses.iter().flat_map(at).collect();
+        Self { addresses, ports, ..Self::default() }
     }
 
     fn add(&mut self, ingress: &LoadBalancerIngress) {

@@ -7,9 +7,7 @@ use super::options::{Options, Role};
 use super::plan::Rank;
 use super::published::{Published, asks, has_finalizer};
 use super::{multi_cluster, requests};
-use crate::api::names;
 use crate::api::store::{Objects, ServiceKey};
-use crate::net;
 
 /// Addresses and ports that an object which is not served keeps until its status is cleared.
 #[derive(Debug)]
@@ -64,16 +62,13 @@ pub(super) fn unplanned_status(
 /// What a Gateway publishes that has changed to a class of another controller, until our part of its status is removed.
 fn of_gateway(key: &ServiceKey, objects: &Objects) -> Option<UnplannedStatus> {
     let gateway = objects.gateway_api.gateways.get(key)?;
-    let status = gateway.status.as_ref()?;
-    let is_written_here = status.conditions.iter().any(|it| it.type_ == names::READY);
-    if !is_written_here || gateway.metadata.deletion_timestamp.is_some() {
+    if !gateway.is_marked() || gateway.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let addresses = status.addresses.iter().filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
     Some(UnplannedStatus {
         rank: Rank::new(key, &gateway.metadata),
-        published: Published::of_gateway(gateway, &addresses.collect::<Vec<_>>()),
-        node_families: requests::node_families_of(&status.conditions),
+        published: Published::of_gateway(gateway),
+        node_families: requests::node_families_of(&gateway.status.as_ref()?.conditions),
         stays_published: false,
         unseen: false,
     })

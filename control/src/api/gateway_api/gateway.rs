@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::api::names::READY;
+
 use super::listener::{Listener, ListenerStatus, NamespacesFrom};
 
 /// Listeners on addresses, to which routes attach.
@@ -52,6 +54,18 @@ pub struct GatewayAddress {
     /// The address; absent in a spec to request any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+}
+
+impl Gateway {
+    /// The condition of this type in its status.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
+    }
+
+    /// Whether a Sheave wrote its status and has not removed it.
+    pub fn is_marked(&self) -> bool {
+        self.condition(READY).is_some()
+    }
 }
 
 impl GatewayAddress {

@@ -2,6 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use serde::{Deserialize, Serialize};
+use sheave_model::Protocol;
+
+use super::GROUP;
+use super::route::RouteKind;
 
 /// A port and protocol on which a Gateway accepts traffic, and the routes that may attach to it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +26,23 @@ pub struct Listener {
     /// Routes that may attach. Absent means routes of the object's own namespace, of every kind that the protocol has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_routes: Option<AllowedRoutes>,
+}
+
+impl Listener {
+    /// Namespaces of the routes that may attach, if it names any.
+    pub fn namespaces(&self) -> Option<&NamespacesFrom> {
+        self.allowed_routes.as_ref()?.namespaces.as_ref()
+    }
+
+    /// Kinds of the routes that may attach; empty means every kind that the protocol has.
+    pub fn allowed_kinds(&self) -> &[RouteGroupKind] {
+        self.allowed_routes.as_ref().map(|allowed| allowed.kinds.as_slice()).unwrap_or_default()
+    }
+}
+
+/// The transport protocol of a listener with this protocol: all but UDP use TCP.
+pub fn transport(protocol: &str) -> Protocol {
+    if protocol == Protocol::Udp.name() { Protocol::Udp } else { Protocol::Tcp }
 }
 
 /// TLS settings of a listener.
@@ -57,6 +78,13 @@ pub struct NamespacesFrom {
     pub selector: Option<LabelSelector>,
 }
 
+impl NamespacesFrom {
+    /// Whether labels of Namespaces decide.
+    pub fn is_by_labels(&self) -> bool {
+        self.from.as_deref() == Some("Selector")
+    }
+}
+
 /// A kind of route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -66,6 +94,13 @@ pub struct RouteGroupKind {
     pub group: Option<String>,
     /// Kind, such as `TCPRoute`.
     pub kind: String,
+}
+
+impl RouteGroupKind {
+    /// Whether it is this kind.
+    pub fn is(&self, kind: RouteKind) -> bool {
+        self.kind == kind.name() && self.group.as_deref().is_none_or(|group| group == GROUP)
+    }
 }
 
 /// Status of a listener.

@@ -1,10 +1,15 @@
 //! `ListenerSet`: further listeners of a Gateway.
 
+use std::sync::Arc;
+
+use k8s_openapi::Resource as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 use super::listener::{Listener, ListenerStatus};
 use super::references::ParentReference;
+use crate::api::collection::ObjectKey;
+use crate::api::problem::ObjectRef;
 
 /// Further listeners of a Gateway, which may be in another namespace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +23,13 @@ pub struct ListenerSet {
     /// State of each listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ListenerSetStatus>,
+}
+
+impl ListenerSet {
+    /// The ListenerSet with this name as Problems name it.
+    pub fn object((namespace, name): &ObjectKey) -> ObjectRef {
+        ObjectRef { kind: Self::KIND, namespace: Arc::clone(namespace), name: Arc::clone(name) }
+    }
 }
 
 /// The Gateway that a ListenerSet extends, and the listeners.

@@ -9,7 +9,7 @@ use super::listeners::ListenerList;
 use super::{apply, merge};
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::{Gateway, GatewayAddress, GatewayStatus};
-use crate::api::names::{ANNOUNCED, READY};
+use crate::api::names::ANNOUNCED;
 use crate::controller::conditions;
 use crate::controller::desired_status::{Announcement, DesiredStatus};
 use crate::controller::status_writer::next_step::{Urgency, WriteStep};
@@ -92,16 +92,9 @@ fn is_served(listeners: &[ListenerConditions]) -> bool {
     listeners.iter().any(is_programmed)
 }
 
-/// Whether the status is one that a Sheave wrote and has not removed.
-pub(in crate::controller) fn is_marked(gateway: &Gateway) -> bool {
-    let conditions = gateway.status.iter().flat_map(|status| &status.conditions);
-    conditions.into_iter().any(|it| it.type_ == READY)
-}
-
 /// Whether the status reports that gateway nodes serve the Gateway.
 pub(in crate::controller) fn is_programmed(gateway: &Gateway) -> bool {
-    let conditions = gateway.status.iter().flat_map(|status| &status.conditions);
-    is_marked(gateway) && conditions.into_iter().any(|it| it.type_ == PROGRAMMED && it.status == "True")
+    gateway.is_marked() && gateway.condition(PROGRAMMED).is_some_and(|it| it.status == "True")
 }
 
 /// The next write. A Gateway that is being deleted stays as it is: its addresses are released by the deletion.
@@ -116,7 +109,7 @@ pub(super) fn next_step(
         return WriteStep::Nothing;
     }
     let Some(desired) = desired else {
-        if cleared || !is_marked(gateway) {
+        if cleared || !gateway.is_marked() {
             return WriteStep::Nothing;
         }
         return WriteStep::ClearStatus(apply::<Gateway>(metadata, &json!({})));

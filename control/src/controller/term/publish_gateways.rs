@@ -11,7 +11,7 @@ use crate::api::kinds::object_key;
 use crate::api::names::FROM_GATEWAY_NODES;
 use crate::api::object::ApiObject;
 use crate::api::objects::{GatewayApiObjects, ObjectKey};
-use crate::api::routes::{AnyRoute, ParentKey};
+use crate::api::routes::ParentKey;
 use crate::api::store::{Change, Delta, ServiceKey};
 use crate::controller::desired_status::DesiredStatus;
 use crate::controller::gateway_status::class::DesiredClass;
@@ -95,7 +95,7 @@ impl GatewayBatch {
                 self.gateways.insert(key);
             }
             GatewayApiKey::ListenerSet(set) => {
-                self.gateways.extend(gateway_of_set(&set, objects));
+                self.gateways.extend(objects.gateway_behind(ParentKey::ListenerSet(set.clone())));
                 self.sets.insert(set);
             }
             GatewayApiKey::Route(route) => {
@@ -108,19 +108,7 @@ impl GatewayBatch {
         self.classes = true;
         self.gateways.extend(objects.gateways.keys().cloned());
         self.sets.extend(objects.listener_sets.keys().cloned());
-        let tcp = objects.tcp_routes.values().cloned().map(AnyRoute::Tcp);
-        let udp = objects.udp_routes.values().cloned().map(AnyRoute::Udp);
-        let tls = objects.tls_routes.values().cloned().map(AnyRoute::Tls);
-        self.routes.extend(tcp.chain(udp).chain(tls).map(|route| route.key()));
-    }
-}
-
-/// The Gateway that a ListenerSet names, if the set exists.
-fn gateway_of_set(set: &ObjectKey, objects: &GatewayApiObjects) -> Option<ServiceKey> {
-    let found = objects.listener_sets.get(set)?;
-    match ParentKey::of(&found.spec.parent_ref, &set.0)? {
-        ParentKey::Gateway(key) => Some(key),
-        ParentKey::ListenerSet(_) => None,
+        self.routes.extend(objects.routes().map(|route| route.key()));
     }
 }
 
@@ -212,8 +200,7 @@ impl LeaderTerm {
         live.problems.retain(|problem| problem.object == object);
         live.faults = projector.faults(key);
         live.announcement = self.announcements.of(key);
-        let shows_origin = gateway.status.iter().flat_map(|status| &status.conditions);
-        let shows_origin = shows_origin.into_iter().any(|it| it.type_ == FROM_GATEWAY_NODES);
+        let shows_origin = gateway.condition(FROM_GATEWAY_NODES).is_some();
         live.node_families =
             (status.node_families.name().is_some() || shows_origin).then_some(status.node_families);
         Some((live, conditions))
@@ -223,7 +210,8 @@ impl LeaderTerm {
     fn release_listener_set(&mut self, key: &ObjectKey) {
         let target = GatewayApiKey::ListenerSet(key.clone());
         let objects = &self.pipeline.objects().gateway_api;
-        let outcome = gateway_of_set(key, objects).and_then(|it| self.gateway_statuses.published.get(&it));
+        let gateway = objects.gateway_behind(ParentKey::ListenerSet(key.clone()));
+        let outcome = gateway.and_then(|it| self.gateway_statuses.published.get(&it));
         if outcome.is_some_and(|outcome| outcome.sets.contains_key(key)) {
             return;
         }

@@ -6,7 +6,7 @@ use sheave_model::{Frontend, FrontendSource, RefusedPart, Share, SplitPart};
 
 use super::{ClientSide, FrontendExplanation, explain_endpoints};
 use crate::api::condition::DesiredCondition;
-use crate::api::gateway_api::{BackendReference, GROUP, ParentReference, RouteKey};
+use crate::api::gateway_api::{BackendReference, GROUP, ListenerSet, ParentReference, RouteKey};
 use crate::api::objects::Objects;
 use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::service_key::ServiceKey;
@@ -49,9 +49,7 @@ impl Projector {
     pub fn explain_parents(&self, route: &AnyRoute, objects: &Objects) -> Vec<ParentExplanation<'_>> {
         let key = route.key();
         let explain = |reference: &ParentReference| {
-            let gateway = gateway_of(reference, &key.namespace, objects);
-            let parents = gateway.and_then(|gateway| self.gateway(&gateway)?.routes.get(&key));
-            let found = parents.into_iter().flatten().find(|parent| parent.reference == *reference);
+            let found = self.route_parent(&key, reference, objects);
             ParentExplanation {
                 parent: parent_name(reference, &key.namespace),
                 conditions: found.into_iter().flat_map(RouteParent::conditions).collect(),
@@ -88,7 +86,7 @@ impl Projector {
             let target = match (part.pool(), &planned.target) {
                 (Some(pool), Ok(target)) => {
                     let plan = &target.plan;
-                    let members = plan.members(objects.slices.get(plan.key()), &self.cluster);
+                    let members = target.members(objects.slices.get(plan.key()), &self.cluster);
                     let port = plan.ports.first().ok_or(RefusedPart::BackendNotFound);
                     port.map(|port| explain_endpoints(self, plan, &members, (pool, port), side))
                 }
@@ -120,7 +118,7 @@ impl Projector {
 fn parent_name(reference: &ParentReference, own: &str) -> String {
     let object = match ParentKey::of(reference, own) {
         Some(ParentKey::Gateway(key)) => key.object().to_string(),
-        Some(ParentKey::ListenerSet((namespace, name))) => format!("ListenerSet {namespace}/{name}"),
+        Some(ParentKey::ListenerSet(set)) => ListenerSet::object(&set).to_string(),
         None => {
             let kind = reference.kind.as_deref().unwrap_or("Gateway");
             let group = reference.group.as_deref().unwrap_or(GROUP);
@@ -134,9 +132,6 @@ fn parent_name(reference: &ParentReference, own: &str) -> String {
 
 /// The routes that name a Service as a backend.
 pub fn routes_to(service: &ServiceKey, objects: &Objects) -> Vec<RouteKey> {
-    let known = &objects.gateway_api;
-    let tcp = known.tcp_routes.of_backend(service).cloned().map(AnyRoute::Tcp);
-    let udp = known.udp_routes.of_backend(service).cloned().map(AnyRoute::Udp);
     let is_service = |it: &BackendReference| {
         it.kind.as_deref().is_none_or(|kind| kind == "Service")
             && it.group.as_deref().unwrap_or_default().is_empty()
@@ -150,5 +145,5 @@ pub fn routes_to(service: &ServiceKey, objects: &Objects) -> Vec<RouteKey> {
                 && it.namespace_in(&key.namespace) == &*service.namespace
         })
     };
-    tcp.chain(udp).filter(names).map(|route| route.key()).collect()
+    objects.gateway_api.routes_of_backend(service).filter(names).map(|route| route.key()).collect()
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::listeners::{ListenerOwner, MergedListener};
-use crate::api::gateway_api::{ListenerSet, NamespacesFrom, ParentReference, RouteKey};
-use crate::api::objects::{GatewayApiObjects, ObjectKey, Objects};
-use crate::api::owners::names_of;
+use crate::api::gateway_api::{NamespacesFrom, ParentReference, RouteKey};
+use crate::api::objects::{ObjectKey, Objects};
 use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::service_key::ServiceKey;
+use crate::projection::age::Age;
 use crate::projection::allocator::selects_namespace;
 
 /// Why a route does not attach at a parentRef.
@@ -32,12 +30,12 @@ pub(super) struct Attachment {
 }
 
 /// Rank among routes of one listener: the oldest serves. One without a creation time is the youngest.
-pub(super) type RouteRank = (bool, Option<Timestamp>, Arc<str>, Arc<str>);
+pub(super) type RouteRank = (Age, Arc<str>, Arc<str>);
 
 impl Attachment {
     pub(super) fn rank(&self) -> RouteRank {
-        let created = self.route.metadata().creation_timestamp.as_ref().map(|time| time.0);
-        (created.is_none(), created, Arc::clone(&self.key.namespace), Arc::clone(&self.key.name))
+        let age = Age::of(self.route.metadata());
+        (age, Arc::clone(&self.key.namespace), Arc::clone(&self.key.name))
     }
 
     /// Indexes of the listeners that it attaches to, each once.
@@ -61,12 +59,9 @@ pub(super) fn attachments(
     let parents = std::iter::once(ParentKey::Gateway(key.clone()))
         .chain(sets.iter().map(|(set, _)| ParentKey::ListenerSet(set.clone())));
     let parents: Vec<ParentKey> = parents.collect();
-    let mut routes: Vec<AnyRoute> = Vec::new();
-    for parent in &parents {
-        routes.extend(routes_of(parent, &objects.gateway_api));
-    }
-    let mut routes: Vec<(RouteKey, AnyRoute)> =
-        routes.into_iter().map(|route| (route.key(), route)).collect();
+    let routes = parents.iter().flat_map(|parent| objects.gateway_api.routes_of_parent(parent));
+    let routes = routes.filter(|route| route.metadata().deletion_timestamp.is_none());
+    let mut routes: Vec<(RouteKey, AnyRoute)> = routes.map(|route| (route.key(), route)).collect();
     routes.sort_by(|(one, _), (other, _)| one.cmp(other));
     routes.dedup_by(|(one, _), (other, _)| one == other);
     let attach = |(key, route): (RouteKey, AnyRoute)| {
@@ -79,14 +74,6 @@ pub(super) fn attachments(
         Attachment { parents: refs.collect(), key, route }
     };
     routes.into_iter().map(attach).collect()
-}
-
-/// The routes of every kind that name a parent.
-pub(super) fn routes_of(parent: &ParentKey, objects: &GatewayApiObjects) -> Vec<AnyRoute> {
-    let tcp = objects.tcp_routes.of_parent(parent).cloned().map(AnyRoute::Tcp);
-    let udp = objects.udp_routes.of_parent(parent).cloned().map(AnyRoute::Udp);
-    let tls = objects.tls_routes.of_parent(parent).cloned().map(AnyRoute::Tls);
-    tcp.chain(udp).chain(tls).filter(|route| route.metadata().deletion_timestamp.is_none()).collect()
 }
 
 /// The listeners that one parentRef of a route attaches to.
@@ -122,8 +109,8 @@ fn select(
         ParentKey::ListenerSet((namespace, _)) => namespace,
     };
     let admitted = selected.filter(|(_, listener)| {
-        let from = listener.spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
-        listener.kinds().contains(&key.kind) && admits(from, "Same", home, &key.namespace, objects)
+        let from = listener.spec.namespaces();
+        listener.kind() == Some(key.kind) && admits(from, "Same", home, &key.namespace, objects)
     });
     let admitted: Vec<usize> = admitted.map(|(index, _)| index).collect();
     if admitted.is_empty() {
@@ -164,10 +151,4 @@ pub(super) fn admits_set(
     objects: &Objects,
 ) -> bool {
     admits(from, "None", &gateway.namespace, &set.0, objects)
-}
-
-/// Namespace and name of a ListenerSet.
-pub(super) fn set_key(set: &ListenerSet) -> ObjectKey {
-    let (namespace, name) = names_of(&set.metadata);
-    (namespace.into(), name.into())
 }

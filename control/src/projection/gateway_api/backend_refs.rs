@@ -34,6 +34,11 @@ pub(super) enum Backend {
 }
 
 impl ResolvedRef {
+    /// Whether it refers to a ServiceImport.
+    pub(super) fn is_import(&self) -> bool {
+        matches!(self.target, Ok(Backend::Import { .. }))
+    }
+
     /// Whether both resolve to the same version of the same object.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let same_target = match (&self.target, &other.target) {

@@ -8,7 +8,7 @@ use sheave_model::FrontendAddr;
 
 use super::outcome::{GatewayOutcome, ListenerOutcome, ListenerSetOutcome};
 use crate::api::condition::DesiredCondition;
-use crate::api::gateway_api::RouteKind;
+use crate::api::gateway_api::{RouteKind, transport};
 use crate::api::objects::ObjectKey;
 use crate::api::problem::{Problem, reason};
 use crate::projection::status::LoadBalancerStatus;
@@ -62,7 +62,7 @@ pub struct ListenerConditions {
     /// Kinds of routes that can attach.
     pub supported_kinds: Vec<RouteKind>,
     /// Number of attached routes.
-    pub attached_routes: usize,
+    pub attached_routes: u32,
     /// `Accepted`, `Conflicted`, `Programmed` and `ResolvedRefs`.
     pub conditions: Vec<DesiredCondition>,
 }
@@ -258,7 +258,7 @@ fn listener_programmed(
 
 /// Addresses on which a listener does not get its port, and whether these are all because others hold it.
 fn unavailable(outcome: &ListenerOutcome, live: &LiveState<'_>) -> Option<(String, bool)> {
-    let protocol = if outcome.protocol == "UDP" { "UDP" } else { "TCP" };
+    let protocol = transport(&outcome.protocol).name();
     let is_it = |port: u16, name: &str| i32::from(port) == outcome.port && name == protocol;
     let mut lost = Vec::new();
     let mut failed = Vec::new();

@@ -1,14 +1,12 @@
 //! Frontends of a Gateway: one for each listener and address, split over the backends of the listener's route.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::Resource as _;
 use sheave_model::{Backend, Frontend, FrontendAddr, PartTarget, RefusedPart, Split, SplitPart};
 
 use crate::api::objects::Objects;
-use crate::api::owners::is_imported;
 use crate::api::problem::Problem;
 use crate::api::service_import::ServiceImport;
 use crate::api::service_key::ServiceKey;
@@ -20,7 +18,7 @@ use crate::projection::frontends::{
     FrontendInput, PlannedFrontend, PortTarget, ServiceOutput, build_frontend, load_balancer_status,
     owned_frontends, port_target,
 };
-use crate::projection::plan::{ClusterMember, GatewayPlan, ListenerPlan, PartPlan};
+use crate::projection::plan::{GatewayPlan, ListenerPlan, PartPlan};
 
 /// Frontends of a listener, and the endpoints that they lead to.
 #[derive(Clone, Debug)]
@@ -105,8 +103,7 @@ fn of_listener(
             .iter()
             .map(|part| target(input, part, family, objects, names, &mut output))
             .collect();
-        frontends
-            .extend(of_family.iter().map(|it| Arc::new(frontend(input, listener, &targets, *it, objects))));
+        frontends.extend(of_family.iter().map(|it| Arc::new(frontend(input, listener, &targets, *it))));
     }
     let ServiceOutput { reached, problems, .. } = output;
     ListenerFrontends { listener: Arc::clone(listener), frontends, reached, problems }
@@ -124,13 +121,7 @@ fn target(
     let pool = part.target.as_ref().ok()?;
     let input = FrontendInput { plan: &pool.plan, slices: objects.slices.get(pool.plan.key()), ..input };
     let port = pool.plan.ports.first()?;
-    let members = match &pool.plan.fleet {
-        Some(fleet) => Cow::Borrowed(fleet.members.as_slice()),
-        None => {
-            let own = input.slices.into_iter().flat_map(BTreeMap::values).filter(|slice| !is_imported(slice));
-            Cow::Owned(vec![ClusterMember::alone(input.cluster, own)])
-        }
-    };
+    let members = pool.members(input.slices, input.cluster);
     let first = output.problems.len();
     members.iter().for_each(|member| endpoints::unreadable(member, &mut output.problems));
     let target = port_target(input, &members, (port, family), names, output);
@@ -147,7 +138,6 @@ fn frontend(
     listener: &ListenerPlan,
     targets: &[Option<PortTarget>],
     exposure: PlannedFrontend,
-    objects: &Objects,
 ) -> Frontend {
     let exposure = PlannedFrontend { port: 0, ..exposure };
     let nothing = PortTarget { routes: Routes::refusing(), backends: Arc::<[Backend]>::default() };
@@ -155,8 +145,7 @@ fn frontend(
     let parts = listener.parts.iter().zip(targets).map(|(part, target)| {
         let target = match (&part.target, target) {
             (Ok(pool), Some(target)) => {
-                let slices = objects.slices.get(pool.plan.key());
-                let input = FrontendInput { plan: &pool.plan, slices, ..input };
+                let input = FrontendInput { plan: &pool.plan, ..input };
                 PartTarget::Pool(Arc::new(build_frontend(input, exposure, target)))
             }
             (Ok(_), None) => PartTarget::Refused(RefusedPart::BackendNotFound),

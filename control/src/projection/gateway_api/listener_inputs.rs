@@ -9,7 +9,7 @@ use crate::api::routes::AnyRoute;
 /// What a listener is planned from. An object that is the same `Arc` is the same.
 #[derive(Debug)]
 pub(in crate::projection) struct ListenerInputs {
-    pub(super) name: String,
+    pub(super) name: Arc<str>,
     pub(super) index: usize,
     pub(super) gateway: Arc<Gateway>,
     pub(super) set: Option<Arc<ListenerSet>>,

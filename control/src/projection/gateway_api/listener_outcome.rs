@@ -1,31 +1,27 @@
 //! What the spec of a listener decides: whether it is accepted, conflicts, and which routes attach.
 
-use std::collections::BTreeMap;
-
-use super::attachment::Attachment;
 use super::conditions::{ACCEPTED, CONFLICTED, RESOLVED_REFS};
 use super::listeners::{self, ListenerConflict, ListenerOwner, ListenerProtocol, MergedListener};
 use super::outcome::ListenerOutcome;
 use crate::api::condition::DesiredCondition;
-use crate::api::gateway_api::RouteKind;
+use crate::api::gateway_api::{RouteKey, RouteKind};
 
-/// Decisions about the listeners of one object.
+/// Decisions about the listeners of one object. `routes` returns the number of routes that are attached to the listener with an index
+/// in `merged`, and the one that serves it.
 pub(super) fn outcomes(
     owner: &ListenerOwner,
     merged: &[MergedListener<'_>],
-    routes: &[Attachment],
-    serving: &BTreeMap<usize, usize>,
+    routes: impl Fn(usize) -> (u32, Option<RouteKey>),
 ) -> Vec<ListenerOutcome> {
     let own = merged.iter().enumerate().filter(|(_, listener)| listener.owner == *owner);
     let outcome = |(index, listener): (usize, &MergedListener<'_>)| {
-        let attached = routes.iter().filter(|route| route.listeners().contains(&index)).count();
-        let route = serving.get(&index).and_then(|at| routes.get(*at)).map(|route| route.key.clone());
+        let (attached_routes, route) = routes(index);
         ListenerOutcome {
             name: listener.spec.name.clone(),
             port: listener.spec.port,
             protocol: listener.spec.protocol.clone(),
-            supported_kinds: listener.kinds(),
-            attached_routes: attached,
+            supported_kinds: listener.kind().into_iter().collect(),
+            attached_routes,
             accepted: accepted(listener),
             conflicted: conflicted(listener),
             resolved_refs: resolved_kinds(listener),
@@ -87,8 +83,7 @@ fn conflicted(listener: &MergedListener<'_>) -> DesiredCondition {
 
 fn resolved_kinds(listener: &MergedListener<'_>) -> DesiredCondition {
     if listener.has_invalid_kinds() {
-        let kinds: Vec<&str> = listener.kinds().into_iter().map(RouteKind::name).collect();
-        let rest = if kinds.is_empty() { "none".to_owned() } else { kinds.join(", ") };
+        let rest = listener.kind().map_or("none", RouteKind::name);
         let message = format!(
             "allowedRoutes.kinds has a kind that a listener with protocol {:?} does not route. Routed: {rest}.",
             listener.spec.protocol

@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use sheave_model::Protocol;
-
-use crate::api::gateway_api::{GROUP, Gateway, Listener, ListenerSet, RouteKind};
+use crate::api::gateway_api::{Gateway, Listener, ListenerSet, RouteKind};
+use crate::api::kinds::object_key;
 use crate::api::objects::{GatewayApiObjects, ObjectKey};
 use crate::api::owners::names_of;
 use crate::api::routes::ParentKey;
 use crate::api::service_key::ServiceKey;
+use crate::projection::age::Age;
 use crate::projection::ports;
 
 /// Largest number of listeners of one Gateway with all its ListenerSets; those beyond it are refused. A Gateway alone has at most 64.
@@ -24,6 +23,12 @@ pub(super) enum ListenerOwner {
     Gateway,
     /// A ListenerSet that is attached to it.
     Set(ObjectKey),
+}
+
+impl ListenerOwner {
+    fn of(set: &ListenerSet) -> Self {
+        Self::Set(object_key(&set.metadata))
+    }
 }
 
 /// Protocol of a listener, with the mode of TLS.
@@ -61,14 +66,6 @@ impl ListenerProtocol {
             Self::Tcp => Some(RouteKind::Tcp),
             Self::Udp => Some(RouteKind::Udp),
             Self::TlsPassthrough | Self::TlsTerminate | Self::Http | Self::Https | Self::Other => None,
-        }
-    }
-
-    /// The transport protocol of a listener that Sheave serves.
-    pub(super) fn transport(self) -> Option<Protocol> {
-        match self.route_kind()? {
-            RouteKind::Tcp | RouteKind::Tls => Some(Protocol::Tcp),
-            RouteKind::Udp => Some(Protocol::Udp),
         }
     }
 
@@ -147,34 +144,22 @@ impl MergedListener<'_> {
         self.spec.hostname.as_deref().unwrap_or_default().to_ascii_lowercase()
     }
 
-    /// Whether traffic is accepted on it: no conflict, a protocol that Sheave routes, and a port.
+    /// Whether traffic is accepted on it: no conflict, a kind of route that may attach, and a port.
     pub(super) fn is_served(&self) -> bool {
-        self.conflict.is_none()
-            && !self.excess
-            && self.port.is_some()
-            && self.protocol.transport().is_some()
-            && !self.kinds().is_empty()
+        self.conflict.is_none() && !self.excess && self.port.is_some() && self.kind().is_some()
     }
 
-    /// Kinds of routes that may attach: those of its protocol that it allows.
-    pub(super) fn kinds(&self) -> Vec<RouteKind> {
-        let allowed = self.spec.allowed_routes.as_ref().map(|it| it.kinds.as_slice()).unwrap_or_default();
-        let names = |kind: RouteKind| {
-            allowed.is_empty()
-                || allowed.iter().any(|it| {
-                    it.kind == kind.name() && it.group.as_deref().is_none_or(|group| group == GROUP)
-                })
-        };
-        self.protocol.route_kind().into_iter().filter(|kind| names(*kind)).collect()
+    /// The kind of route that may attach: that of its protocol, if it allows it.
+    pub(super) fn kind(&self) -> Option<RouteKind> {
+        let allowed = self.spec.allowed_kinds();
+        let is_allowed = |kind: &RouteKind| allowed.is_empty() || allowed.iter().any(|it| it.is(*kind));
+        self.protocol.route_kind().filter(is_allowed)
     }
 
     /// Whether it allows a kind of route that its protocol does not route.
     pub(super) fn has_invalid_kinds(&self) -> bool {
-        let allowed = self.spec.allowed_routes.as_ref().map(|it| it.kinds.as_slice()).unwrap_or_default();
-        allowed.iter().any(|it| {
-            let known = self.protocol.route_kind().map(RouteKind::name) == Some(it.kind.as_str());
-            !known || it.group.as_deref().is_some_and(|group| group != GROUP)
-        })
+        let routed = self.protocol.route_kind();
+        self.spec.allowed_kinds().iter().any(|it| !routed.is_some_and(|kind| it.is(kind)))
     }
 
     /// Name that is unique among the merged listeners. Displayed as the port of its frontends.
@@ -191,10 +176,7 @@ impl MergedListener<'_> {
 pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a Arc<ListenerSet>]) -> Vec<MergedListener<'a>> {
     let mut merged: Vec<MergedListener<'a>> = Vec::new();
     let mut by_port: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
-    let of_sets = sets.iter().map(|set| {
-        let (namespace, name) = names_of(&set.metadata);
-        (ListenerOwner::Set((namespace.into(), name.into())), set.spec.listeners.as_slice())
-    });
+    let of_sets = sets.iter().map(|set| (ListenerOwner::of(set), set.spec.listeners.as_slice()));
     let objects = std::iter::once((ListenerOwner::Gateway, gateway.spec.listeners.as_slice())).chain(of_sets);
     for (owner, listeners) in objects {
         let first = merged.len();
@@ -213,8 +195,7 @@ pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a Arc<ListenerSet>]) -> 
 
 /// The listeners of a ListenerSet that is not attached, with the conflicts between them.
 pub(super) fn alone(set: &ListenerSet) -> Vec<MergedListener<'_>> {
-    let (namespace, name) = names_of(&set.metadata);
-    let owner = ListenerOwner::Set((namespace.into(), name.into()));
+    let owner = ListenerOwner::of(set);
     let listeners = set.spec.listeners.iter().enumerate();
     let mut alone: Vec<_> =
         listeners.map(|(at, listener)| MergedListener::new(&owner, at, listener)).collect();
@@ -277,14 +258,9 @@ fn conflict(one: &MergedListener<'_>, other: &MergedListener<'_>) -> Option<List
 pub(super) fn sets_of<'a>(key: &ServiceKey, objects: &'a GatewayApiObjects) -> Vec<&'a Arc<ListenerSet>> {
     let parent = ParentKey::Gateway(key.clone());
     let names_it = |set: &&Arc<ListenerSet>| {
-        let own = names_of(&set.metadata).0;
-        set.metadata.deletion_timestamp.is_none()
-            && ParentKey::of(&set.spec.parent_ref, own).as_ref() == Some(&parent)
+        set.metadata.deletion_timestamp.is_none() && ParentKey::of_set(set).as_ref() == Some(&parent)
     };
     let mut sets: Vec<&Arc<ListenerSet>> = objects.listener_sets.values().filter(names_it).collect();
-    sets.sort_by_key(|set| {
-        let created: Option<Timestamp> = set.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created.is_none(), created, names_of(&set.metadata))
-    });
+    sets.sort_by_key(|set| (Age::of(&set.metadata), names_of(&set.metadata)));
     sets
 }

@@ -41,7 +41,7 @@ pub struct ListenerOutcome {
     /// Kinds of routes that can attach.
     pub supported_kinds: Vec<RouteKind>,
     /// Number of attached routes.
-    pub attached_routes: usize,
+    pub attached_routes: u32,
     /// `Accepted`, as far as the specs decide.
     pub accepted: DesiredCondition,
     /// `Conflicted`.

@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sheave_model::{FrontendKind, Protocol};
+use sheave_model::FrontendKind;
 
-use super::attachment::set_key;
 use super::backend_refs::{Backend, ResolvedRef};
 use super::listener_inputs::ListenerInputs;
 use super::listeners::{ListenerOwner, MergedListener};
+use super::reports;
 use super::resolution::Resolution;
 use super::split;
-use super::{reports, set_object};
-use crate::api::gateway_api::{Gateway, GatewayAddress};
+use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet, transport};
+use crate::api::kinds::object_key;
 use crate::api::objects::Objects;
 use crate::api::problem::report::Report;
-use crate::api::problem::{Problem, ProblemPort, reason};
+use crate::api::problem::{Problem, reason};
 use crate::api::service_key::ServiceKey;
 use crate::net;
 use crate::net::Family;
@@ -58,19 +58,20 @@ pub(in crate::projection) fn plan(
     let unusable = request_addresses(key, gateway, &mut plan, &mut problems);
     let outcome = resolution.outcome(unusable);
     let mut listeners = Vec::new();
-    if resolution.is_accepted() {
+    if resolution.is_accepted {
         for (index, listener) in resolution.merged.iter().enumerate().filter(|(_, it)| it.is_served()) {
-            let planned = listener_plan(key, &resolution, index, (objects, options), before);
+            let port = planned_port(listener);
+            let planned = listener_plan(key, &resolution, (index, &port), (objects, options), before);
             problems.extend(planned.problems.iter().cloned());
             listeners.push(planned);
-            plan.ports.push(planned_port(listener));
-            plan.listed_ports.push(ListedPort { port: problem_port(listener), refused: None });
+            plan.listed_ports.push(ListedPort { port: port.problem_port(), refused: None });
+            plan.ports.push(port);
         }
     }
     reports::report(key, &outcome, &resolution, &mut problems);
     problems.sort_unstable();
     problems.dedup();
-    plan.suspended = !resolution.is_accepted();
+    plan.suspended = !resolution.is_accepted;
     plan.problems = problems;
     plan.gateway = Some(Box::new(GatewayPlan { outcome: Arc::new(outcome), listeners }));
     Planned::Ours(Box::new(plan))
@@ -127,14 +128,11 @@ fn request_addresses(
     plan: &mut Plan,
     problems: &mut Vec<Problem>,
 ) -> Vec<String> {
-    let status = gateway.status.clone().unwrap_or_default();
-    let published = status.addresses.iter().filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
-    let mut published: Vec<IpAddr> = published.collect();
-    published.dedup();
     let requests = &mut plan.requests;
-    requests.node_families = requests::node_families_of(&status.conditions);
-    requests.status = Published::of_gateway(gateway, &published);
-    requests.published = published;
+    let conditions = gateway.status.as_ref().map(|status| status.conditions.as_slice());
+    requests.node_families = requests::node_families_of(conditions.unwrap_or_default());
+    requests.status = Published::of_gateway(gateway);
+    requests.published.clone_from(&requests.status.addresses);
     requests.addresses_field = "spec.addresses".to_owned();
     let mut unusable = Vec::new();
     let mut report = Report::about(key.object());
@@ -179,25 +177,20 @@ fn check_annotations(key: &ServiceKey, resolution: &Resolution<'_>, problems: &m
     };
     check(AnnotatedKind::Gateway, key.object(), &resolution.gateway.metadata);
     for set in &resolution.sets {
-        check(AnnotatedKind::ListenerSet, set_object(&set_key(set)), &set.metadata);
+        check(AnnotatedKind::ListenerSet, ListenerSet::object(&object_key(&set.metadata)), &set.metadata);
     }
     for (route, refs) in resolution.refs() {
-        let has_import = refs.iter().any(|it| matches!(it.target, Ok(Backend::Import { .. })));
+        let has_import = refs.iter().any(ResolvedRef::is_import);
         let kind = if has_import { AnnotatedKind::RouteOfImport } else { AnnotatedKind::Route };
         check(kind, route.key.object(), route.route.metadata());
     }
-}
-
-fn problem_port(listener: &MergedListener<'_>) -> ProblemPort {
-    let protocol = listener.protocol.transport().map_or("TCP", Protocol::name);
-    ProblemPort { port: listener.port.unwrap_or_default(), protocol }
 }
 
 fn planned_port(listener: &MergedListener<'_>) -> PlannedPort {
     PlannedPort {
         name: listener.full_name().into(),
         port: listener.port.unwrap_or_default(),
-        protocol: listener.protocol.transport().unwrap_or(Protocol::Tcp),
+        protocol: transport(&listener.spec.protocol),
         node_port: None,
         app_protocol: None,
         index: listener.index,
@@ -208,18 +201,20 @@ fn planned_port(listener: &MergedListener<'_>) -> PlannedPort {
 fn listener_plan(
     key: &ServiceKey,
     resolution: &Resolution<'_>,
-    index: usize,
+    (index, port): (usize, &PlannedPort),
     (objects, options): (&Objects, &Options),
     before: Option<&GatewayPlan>,
 ) -> Arc<ListenerPlan> {
     let listener = &resolution.merged[index];
     let set = match &listener.owner {
         ListenerOwner::Gateway => None,
-        ListenerOwner::Set(set) => resolution.sets.iter().find(|it| set_key(it) == *set).copied(),
+        ListenerOwner::Set(set) => {
+            resolution.sets.iter().find(|it| object_key(&it.metadata) == *set).copied()
+        }
     };
     let serving = resolution.serving(index);
     let inputs = ListenerInputs {
-        name: listener.full_name(),
+        name: Arc::clone(&port.name),
         index: listener.index,
         gateway: Arc::clone(resolution.gateway),
         set: set.map(Arc::clone),
@@ -227,8 +222,7 @@ fn listener_plan(
         superseded: resolution.superseded(index),
     };
     // Clusters of a ServiceImport are part of the plan, and their slices are not among the inputs.
-    let is_import = |it: &ResolvedRef| matches!(it.target, Ok(Backend::Import { .. }));
-    let is_fixed = !inputs.route.iter().flat_map(|(_, refs)| refs).any(is_import);
+    let is_fixed = !inputs.route.iter().flat_map(|(_, refs)| refs).any(ResolvedRef::is_import);
     let mut known = before.iter().flat_map(|before| &before.listeners);
     if let Some(same) = known.find(|it| is_fixed && it.inputs.hold(&inputs)) {
         return Arc::clone(same);
@@ -236,7 +230,7 @@ fn listener_plan(
     let mut problems = Vec::new();
     let mut merged = Merged::default();
     if let (Some(set), ListenerOwner::Set(name)) = (set, &listener.owner) {
-        merged.add_socket(set_object(name), &set.metadata);
+        merged.add_socket(ListenerSet::object(name), &set.metadata);
     }
     merged.add_socket(key.object(), &resolution.gateway.metadata);
     let mut parts = Vec::new();
@@ -247,18 +241,18 @@ fn listener_plan(
             merged.add_connect_timeout(key.object(), &service.metadata);
         }
     }
-    let plan = Box::new(split::listener(key, service_port(listener), &merged, options, &mut problems));
+    let plan = Box::new(split::listener(key, service_port(port), &merged, options, &mut problems));
     let route = serving.map(|(route, _)| route.key.to_string().into());
     let superseded = inputs.superseded;
     Arc::new(ListenerPlan { plan, route, superseded, parts, problems, inputs })
 }
 
 /// The listener as the port of a Service.
-fn service_port(listener: &MergedListener<'_>) -> ServicePort {
+fn service_port(port: &PlannedPort) -> ServicePort {
     ServicePort {
-        name: Some(listener.full_name()),
-        port: i32::from(listener.port.unwrap_or_default()),
-        protocol: Some(problem_port(listener).protocol.to_owned()),
+        name: Some(port.name.to_string()),
+        port: i32::from(port.port),
+        protocol: Some(port.protocol.name().to_owned()),
         ..ServicePort::default()
     }
 }

@@ -4,7 +4,7 @@ use super::attachment::Attachment;
 use super::backend_refs::{InvalidRef, ResolvedRef};
 use super::outcome::{GatewayOutcome, ListenerOutcome, NO_VALID_BACKEND, RouteParent, SUPERSEDED};
 use super::resolution::Resolution;
-use super::set_object;
+use crate::api::gateway_api::{ListenerSet, transport};
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, ProblemPort, reason};
 use crate::api::service_key::ServiceKey;
@@ -26,7 +26,7 @@ pub(super) fn report(
 /// Problems of listeners that are not served.
 fn report_listeners(key: &ServiceKey, outcome: &GatewayOutcome, problems: &mut Vec<Problem>) {
     let own = std::iter::once((key.object(), &outcome.listeners));
-    let of_sets = outcome.sets.iter().map(|(set, found)| (set_object(set), &found.listeners));
+    let of_sets = outcome.sets.iter().map(|(set, found)| (ListenerSet::object(set), &found.listeners));
     for (object, listeners) in own.chain(of_sets) {
         let mut report = Report::about(object);
         for (index, listener) in listeners.iter().enumerate() {
@@ -52,7 +52,7 @@ fn report_listeners(key: &ServiceKey, outcome: &GatewayOutcome, problems: &mut V
 }
 
 fn problem_port(listener: &ListenerOutcome) -> Option<ProblemPort> {
-    let protocol = if listener.protocol == "UDP" { "UDP" } else { "TCP" };
+    let protocol = transport(&listener.protocol).name();
     Some(ProblemPort { port: u16::try_from(listener.port).ok()?, protocol })
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::attachment::{Attachment, RouteRank, admits_set, attachments, set_key};
+use super::attachment::{Attachment, RouteRank, admits_set, attachments};
 use super::backend_refs::{self, ResolvedRef};
 use super::conditions::ACCEPTED;
 use super::listener_outcome;
@@ -13,6 +13,7 @@ use super::outcome::{GatewayOutcome, ListenerSetOutcome};
 use super::route_outcome;
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet};
+use crate::api::kinds::object_key;
 use crate::api::objects::{ObjectKey, Objects};
 use crate::api::service_key::ServiceKey;
 
@@ -27,6 +28,8 @@ pub(super) struct Resolution<'a> {
     unattached: Vec<(ObjectKey, bool, Vec<MergedListener<'a>>)>,
     /// Why the Gateway as a whole is not accepted.
     refused: Option<DesiredCondition>,
+    /// Whether the Gateway is accepted, as far as the specs decide. Otherwise nothing is served.
+    pub(super) is_accepted: bool,
     /// Routes that name the Gateway or a ListenerSet, sorted by key.
     pub(super) routes: Vec<Attachment>,
     /// Backends of each route.
@@ -40,7 +43,7 @@ pub(super) struct Resolution<'a> {
 impl<'a> Resolution<'a> {
     pub(super) fn new(key: &ServiceKey, gateway: &'a Arc<Gateway>, objects: &'a Objects) -> Self {
         let allowed = gateway.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
-        let admits = |set: &Arc<ListenerSet>| admits_set(allowed, key, &set_key(set), objects);
+        let admits = |set: &Arc<ListenerSet>| admits_set(allowed, key, &object_key(&set.metadata), objects);
         let refused = refusal(gateway, objects);
         let named = listeners::sets_of(key, &objects.gateway_api);
         // ListenerSets attach to an accepted Gateway alone, which has a valid listener of its own.
@@ -48,9 +51,11 @@ impl<'a> Resolution<'a> {
             refused.is_none() && listeners::merge(gateway, &[]).iter().any(MergedListener::is_served);
         let (sets, others): (Vec<_>, Vec<_>) = named.into_iter().partition(|set| is_accepted && admits(set));
         let merged = listeners::merge(gateway, &sets);
-        let unattached: Vec<_> =
-            others.iter().map(|set| (set_key(set), admits(set), listeners::alone(set))).collect();
-        let attached = sets.iter().map(|set| (set_key(set), true));
+        let unattached: Vec<_> = others
+            .iter()
+            .map(|set| (object_key(&set.metadata), admits(set), listeners::alone(set)))
+            .collect();
+        let attached = sets.iter().map(|set| (object_key(&set.metadata), true));
         let known: Vec<(ObjectKey, bool)> =
             attached.chain(unattached.iter().map(|(set, ..)| (set.clone(), false))).collect();
         let routes = attachments(key, &known, &merged, objects);
@@ -60,13 +65,7 @@ impl<'a> Resolution<'a> {
         for listener in routes.iter().flat_map(Attachment::listeners) {
             *attached.entry(listener).or_default() += 1;
         }
-        Self { gateway, sets, merged, unattached, refused, routes, refs, serving, attached }
-    }
-
-    /// Whether the Gateway is accepted, as far as the specs decide. Otherwise nothing is served.
-    pub(super) fn is_accepted(&self) -> bool {
-        let own = self.merged.iter().filter(|listener| listener.owner == ListenerOwner::Gateway);
-        self.refused.is_none() && own.into_iter().any(MergedListener::is_served)
+        Self { gateway, sets, merged, unattached, refused, is_accepted, routes, refs, serving, attached }
     }
 
     /// The backends of each route, in the order of [`Self::routes`].
@@ -80,29 +79,35 @@ impl<'a> Resolution<'a> {
         Some((self.routes.get(at)?, self.refs.get(at)?))
     }
 
+    /// Number of routes that are attached to a listener.
+    fn attached(&self, listener: usize) -> u32 {
+        self.attached.get(&listener).copied().unwrap_or_default()
+    }
+
     /// Number of routes that are attached to a listener, but do not serve it.
     pub(super) fn superseded(&self, listener: usize) -> u32 {
-        let attached = self.attached.get(&listener).copied().unwrap_or_default();
-        attached.saturating_sub(u32::from(self.serving.contains_key(&listener)))
+        self.attached(listener).saturating_sub(u32::from(self.serving.contains_key(&listener)))
     }
 
     /// The decisions that follow.
     pub(super) fn outcome(&self, unusable: Vec<String>) -> GatewayOutcome {
-        let of = |owner: &ListenerOwner| {
-            listener_outcome::outcomes(owner, &self.merged, &self.routes, &self.serving)
+        let routes_of = |listener: usize| {
+            let serving = self.serving(listener).map(|(route, _)| route.key.clone());
+            (self.attached(listener), serving)
         };
+        let of = |owner: &ListenerOwner| listener_outcome::outcomes(owner, &self.merged, routes_of);
         let attached = self.sets.iter().map(|set| {
-            let key = set_key(set);
+            let key = object_key(&set.metadata);
             let listeners = of(&ListenerOwner::Set(key.clone()));
             (key, ListenerSetOutcome { allowed: true, listeners })
         });
         let unattached = self.unattached.iter().map(|(key, allowed, alone)| {
             let owner = ListenerOwner::Set(key.clone());
-            let listeners = listener_outcome::outcomes(&owner, alone, &[], &BTreeMap::new());
+            let listeners = listener_outcome::outcomes(&owner, alone, |_| (0, None));
             (key.clone(), ListenerSetOutcome { allowed: *allowed, listeners })
         });
+        let merged = if self.is_accepted { self.merged.as_slice() } else { &[] };
         let routes = self.routes.iter().zip(&self.refs).enumerate().map(|(at, (route, refs))| {
-            let merged = if self.is_accepted() { self.merged.as_slice() } else { &[] };
             let parents = route_outcome::parents((at, route), refs, merged, &self.serving);
             (route.key.clone(), parents)
         });

@@ -1,10 +1,9 @@
 //! Gateways that are not for this installation, and routes that name no Gateway among the objects.
 
-use crate::api::gateway_api::ParentReference;
+use crate::api::gateway_api::{ListenerSet, ParentReference};
 use crate::api::problem::{ObjectRef, Problem, reason};
 use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::store::{Objects, ServiceKey};
-use crate::projection::gateway_api::set_object;
 
 /// One note for each of them; none without a `controller` whose GatewayClasses are ours.
 pub(super) fn notes(objects: &Objects, controller: Option<&str>) -> Vec<Problem> {
@@ -45,7 +44,7 @@ fn missing(parent: ParentKey, objects: &Objects) -> Option<ObjectRef> {
     match parent {
         ParentKey::Gateway(gateway) => missing_gateway(&gateway, objects),
         ParentKey::ListenerSet(set) if known.listener_sets.contains_key(&set) => None,
-        ParentKey::ListenerSet(set) => Some(set_object(&set)),
+        ParentKey::ListenerSet(set) => Some(ListenerSet::object(&set)),
     }
 }
 

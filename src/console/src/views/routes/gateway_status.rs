@@ -42,7 +42,7 @@ pub struct GatewayApiStatusView {
     pub supported_kinds: Option<Vec<String>>,
     /// Number of routes that are attached to a listener.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub attached_routes: Option<usize>,
+    pub attached_routes: Option<u32>,
     /// Features of a GatewayClass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supported_features: Option<Vec<String>>,
