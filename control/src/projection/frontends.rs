@@ -367,6 +367,7 @@ pub(super) fn build_frontend(
         failover: plan.fleet.as_ref().map(|fleet| fleet.failover),
         backends: target.backends.clone(),
         split: None,
+        server_names: None,
     }
 }
 

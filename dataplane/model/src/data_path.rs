@@ -48,6 +48,8 @@ pub enum ProxyReason {
     Chosen,
     /// Traffic is split by weight over several parts.
     Split,
+    /// TLS server names choose the backends.
+    ServerNames,
     /// Endpoints or peers speak the PROXY protocol, which needs bytes in the stream.
     ProxyProtocol,
     /// The algorithm compares the loads of endpoints.
@@ -77,6 +79,7 @@ impl fmt::Display for ProxyReason {
         f.write_str(match self {
             Self::Chosen => "path is proxy",
             Self::Split => "its traffic is split over several backends",
+            Self::ServerNames => "TLS server names choose its backends",
             Self::ProxyProtocol => "it uses the PROXY protocol",
             Self::LeastConnections => "only the proxy balances by least-connections",
             Self::RoundRobin => "only the proxy balances by round-robin",
@@ -115,6 +118,7 @@ impl Frontend {
             matches!(self.affinity, Affinity::ClientIp { scope: AffinityScope::Service, .. });
         let limited = ServiceLimits { client_prefix: self.limits.client_prefix, ..ServiceLimits::default() };
         let reasons = [
+            (self.server_names.is_some(), ProxyReason::ServerNames),
             (self.split.is_some(), ProxyReason::Split),
             (
                 self.proxied_by.is_some() || protocol(sources.external) || protocol(sources.internal),

@@ -15,6 +15,7 @@ use crate::failover::Failover;
 use crate::health::HealthPolicy;
 use crate::limits::{ServiceLimits, ServiceTimeouts};
 use crate::log_sample::LogSample;
+use crate::server_name::ServerNames;
 use crate::share::Share;
 use crate::source_ranges::SourceRanges;
 
@@ -317,11 +318,15 @@ pub struct Frontend {
     pub health: Arc<HealthPolicy>,
     /// Spread over several clusters; `None` = there is only one.
     pub failover: Option<Failover>,
-    /// Endpoints by cluster; shared by the frontends of one Service port. Empty if the frontend is split.
+    /// Endpoints by cluster; shared by the frontends of one Service port. Empty if the frontend is split or has server names.
     pub backends: Arc<[Backend]>,
     /// Split of the traffic over several parts; `None` = not split. Otherwise the pools of the parts have the endpoints and routes:
     /// the frontend's own routes are Reject, and nothing reads them.
     pub split: Option<Arc<Split>>,
+    /// Destinations by the server name that a TLS client asks for; `None` = the frontend does not look at what clients send. Otherwise
+    /// its own routes are Reject, and it is not split: the targets of the names have all that concerns endpoints and the connections to
+    /// them. TCP only.
+    pub server_names: Option<Arc<ServerNames>>,
 }
 
 impl Frontend {
@@ -333,11 +338,21 @@ impl Frontend {
         &self.backends[candidate.backend as usize].endpoints[candidate.endpoint as usize]
     }
 
-    /// The frontends whose backends have the endpoints: this one, or the pools of its parts if it is split.
+    /// The frontends whose traffic goes the same way whatever its server name: this one, or the targets of its server names.
+    pub fn targets(&self) -> impl Iterator<Item = &Self> {
+        let whole = self.server_names.is_none().then_some(self);
+        let targets = self.server_names.iter().flat_map(|names| names.targets());
+        whole.into_iter().chain(targets.map(AsRef::as_ref))
+    }
+
+    /// The frontends whose backends have the endpoints: this one, or the pools of its parts if it is split, or of its targets if it has
+    /// server names.
     pub fn pools(&self) -> impl Iterator<Item = &Self> {
-        let parts = self.split.iter().flat_map(|split| &split.parts);
-        let whole = self.split.is_none().then_some(self);
-        whole.into_iter().chain(parts.filter_map(SplitPart::pool).map(AsRef::as_ref))
+        self.targets().flat_map(|target| {
+            let parts = target.split.iter().flat_map(|split| &split.parts);
+            let whole = target.split.is_none().then_some(target);
+            whole.into_iter().chain(parts.filter_map(SplitPart::pool).map(AsRef::as_ref))
+        })
     }
 
     /// The route `of` the frontend. If it is split, the first one of its open pools that forwards; Reject if there is none: the whole

@@ -15,6 +15,7 @@ mod frontend;
 mod health;
 mod limits;
 mod log_sample;
+mod server_name;
 mod share;
 mod source_ranges;
 mod table;
@@ -35,6 +36,7 @@ pub use frontend::{
 pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{Ipv6Prefix, ServiceLimits, ServiceTimeouts};
 pub use log_sample::LogSample;
+pub use server_name::{ServerNamePattern, ServerNames};
 pub use share::Share;
 pub use source_ranges::SourceRanges;
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

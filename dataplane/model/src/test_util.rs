@@ -84,6 +84,7 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
         failover: None,
         backends: Arc::new([backend("local", 100, endpoints)]),
         split: None,
+        server_names: None,
     }
 }
 

@@ -34,7 +34,7 @@ fn an_algorithm_that_only_the_proxy_has_counts_if_it_is_named() {
 #[test]
 fn whatever_the_kernel_cannot_do_keeps_a_frontend_with_the_proxy() {
     type Change = fn(&mut Frontend);
-    let cases: [(ProxyReason, Change); 9] = [
+    let cases: [(ProxyReason, Change); 10] = [
         (ProxyReason::ProxyProtocol, |it| {
             it.client_sources =
                 ClientSources { external: ClientSource::ProxyV2, internal: ClientSource::ProxyV2 };
@@ -44,6 +44,7 @@ fn whatever_the_kernel_cannot_do_keeps_a_frontend_with_the_proxy() {
             it.affinity =
                 Affinity::ClientIp { timeout: Duration::from_secs(10), scope: AffinityScope::Service };
         }),
+        (ProxyReason::ServerNames, |it| it.server_names = Some(Arc::default())),
         (ProxyReason::Split, |it| it.split = Some(Arc::new(crate::Split::default()))),
         (ProxyReason::Limits, |it| it.limits.connections = NonZeroU32::new(1)),
         (ProxyReason::Timeouts, |it| it.timeouts.idle = Some(Duration::from_secs(10))),
