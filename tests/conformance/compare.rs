@@ -85,6 +85,7 @@ fn compare_frontend(place: &str, keys: &Map<String, Value>, frontend: &Value, fo
                 let got = short_parts(got);
                 (covers(expected, &got), got)
             }
+            "serverNames" => (same_names(expected, got), got.clone()),
             // A missing key is not the same as null.
             _ => (frontend.get(key).is_some_and(|got| covers(expected, got)), got.clone()),
         };
@@ -136,6 +137,21 @@ fn short_parts(parts: &Value) -> Value {
         part
     };
     parts.as_array().map(|parts| parts.iter().map(short).collect()).unwrap_or_default()
+}
+
+/// Whether exactly these server names lead somewhere, each to what is expected.
+fn same_names(expected: &Value, got: &Value) -> bool {
+    let (Value::Object(expected), Value::Object(got)) = (expected, got) else { return false };
+    let same = |name: &String, expected: &Value| {
+        let Some(Value::Object(got)) = got.get(name) else { return false };
+        let mut keys = expected.as_object().into_iter().flatten();
+        keys.all(|(key, expected)| match got.get(key) {
+            Some(got) if key == "split" => covers(expected, &short_parts(got)),
+            Some(got) => covers(expected, got),
+            None => false,
+        })
+    };
+    expected.len() == got.len() && expected.iter().all(|(name, expected)| same(name, expected))
 }
 
 /// Whether `got` contains everything in `expected`. Mappings may have more keys.

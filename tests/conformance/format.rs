@@ -36,6 +36,7 @@
 //! is optional, also in the manifests of a Work. The keys of a frontend are those of `sheave routes -o json`; only the given
 //! keys are compared, also in mappings below them. `backends` without endpoints are ignored. Unknown keys are errors. A part of `split`
 //! is `{ref: shop/web:80, weight: 1, endpoints: [...]}`, `backends` in place of `endpoints`, or `{ref: ..., refused: BackendNotFound}`.
+//! `serverNames` has exactly the names that lead somewhere, each with the keys of a frontend.
 //!
 //! [`ranges`] describes `{1..64}`. Objects of the Gateway API get a generation each, which every condition must observe.
 
@@ -49,7 +50,7 @@ use serde_json::{Map, Value};
 use crate::ranges;
 
 /// Valid keys of a frontend's expectation: those of the JSON, and `both` for external and internal alike.
-const FRONTEND_KEYS: [&str; 22] = [
+const FRONTEND_KEYS: [&str; 23] = [
     "both",
     "external",
     "internal",
@@ -72,6 +73,7 @@ const FRONTEND_KEYS: [&str; 22] = [
     "listener",
     "route",
     "split",
+    "serverNames",
 ];
 
 /// Case file.

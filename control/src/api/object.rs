@@ -208,7 +208,7 @@ gateway_api_object! {
     ListenerSet: true, spec, status => rules::of_listener_set;
     TcpRoute: true, spec, status => |route: &mut Self| rules::of_route(&mut route.spec);
     UdpRoute: true, spec, status => |route: &mut Self| rules::of_route(&mut route.spec);
-    TlsRoute: true, spec, status => |route: &mut Self| rules::of_route(&mut route.spec);
+    TlsRoute: true, spec, status => |route: &mut Self| rules::of_tls_route(&mut route.spec);
     ReferenceGrant: true, spec;
     ServiceImport: true, spec;
 }

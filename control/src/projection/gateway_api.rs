@@ -7,12 +7,15 @@ pub mod conditions;
 pub(super) mod frontends;
 pub(super) mod listener_inputs;
 mod listener_outcome;
+mod listener_plan;
 mod listeners;
 pub mod outcome;
 pub(super) mod plan;
 mod reports;
 mod resolution;
 mod route_outcome;
+mod server_names;
+mod serving;
 pub(super) mod split;
 
 use crate::api::condition::DesiredCondition;
@@ -21,13 +24,14 @@ use crate::api::gateway_api::GatewayClass;
 use self::conditions::ACCEPTED;
 
 /// Features of the Gateway API that are supported, sorted by name.
-pub const SUPPORTED_FEATURES: [&str; 7] = [
+pub const SUPPORTED_FEATURES: [&str; 8] = [
     "Gateway",
     "GatewayAddressEmpty",
     "GatewayStaticAddresses",
     "ListenerSet",
     "ReferenceGrant",
     "TCPRoute",
+    "TLSRoute",
     "UDPRoute",
 ];
 

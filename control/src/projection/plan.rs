@@ -27,7 +27,7 @@ use crate::api::store::ServiceKey;
 
 use sheave_model::{
     AddressSet, Affinity, Algorithm, Failover, FrontendKind, FrontendSource, HealthPolicy, LogSample, Path,
-    PathChoice, RefusedPart, ServiceLimits, ServiceTimeouts, Weight,
+    PathChoice, RefusedPart, ServerNamePattern, ServiceLimits, ServiceTimeouts, Weight,
 };
 
 /// Slices of a Service, by name.
@@ -309,6 +309,8 @@ pub(super) struct ListenerPlan {
     pub(super) superseded: u32,
     /// Backends of its route; empty without one.
     pub(super) parts: Vec<PartPlan>,
+    /// What its server names lead to; `None` unless it is a listener of TLS. It has no route itself then.
+    pub(super) names: Option<NamesPlan>,
     /// Problems of what it was planned from.
     pub(super) problems: Vec<Problem>,
     /// What it was planned from: it stays as it is while this does.
@@ -316,9 +318,34 @@ pub(super) struct ListenerPlan {
 }
 
 impl ListenerPlan {
+    /// Problems of what it and the targets of its server names were planned from.
+    pub(super) fn all_problems(&self) -> impl Iterator<Item = &Problem> {
+        let targets = self.names.iter().flat_map(|names| &names.targets);
+        self.problems.iter().chain(targets.flat_map(|target| &target.problems))
+    }
+
     /// The Services that it sends traffic to.
     pub(super) fn backends(&self) -> impl Iterator<Item = &ServiceKey> {
-        self.parts.iter().filter_map(|part| Some(part.target.as_ref().ok()?.plan.key()))
+        let targets = self.names.iter().flat_map(|names| &names.targets).flat_map(|target| &target.parts);
+        self.parts.iter().chain(targets).filter_map(|part| Some(part.target.as_ref().ok()?.plan.key()))
+    }
+}
+
+/// What the server names of TLS listeners with one port lead to.
+#[derive(Debug)]
+pub(super) struct NamesPlan {
+    /// Each listener with each of its routes, as if its names were the only ones.
+    pub(super) targets: Vec<Arc<ListenerPlan>>,
+    /// Index of each name's target; `None` = it leads nowhere.
+    pub(super) names: Vec<(ServerNamePattern, Option<usize>)>,
+}
+
+impl NamesPlan {
+    /// Whether both are the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.names == other.names
+            && self.targets.len() == other.targets.len()
+            && self.targets.iter().zip(&other.targets).all(|(one, other)| Arc::ptr_eq(one, other))
     }
 }
 

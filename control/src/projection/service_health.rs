@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sheave_model::{
-    Endpoint, EndpointState, Frontend, FrontendSource, PartTarget, RefusedPart, Route, Share, Split,
-    SplitPart,
+    Endpoint, EndpointState, Frontend, FrontendSource, PartTarget, RefusedPart, Route, ServerNames, Share,
+    Split, SplitPart,
 };
 
 /// State of a Service, from worst to best.
@@ -70,6 +70,17 @@ pub enum Fault {
         /// The first backend that refuses.
         first: RefusedBackend,
     },
+    /// Some server names of a TLS listener lead to routes that serve, others do not; the first of these routes.
+    RefusedNames {
+        /// Number of routes that do not serve.
+        refused: usize,
+        /// Number of routes.
+        routes: usize,
+        /// Name of the first, such as `TLSRoute shop/web`.
+        first: Arc<str>,
+        /// Why it does not.
+        why: Box<Fault>,
+    },
     /// This many routes are attached to the listener without getting its traffic, since another one is older.
     Superseded(u32),
 }
@@ -119,6 +130,7 @@ impl Fault {
             | Self::OnlyTerminating
             | Self::EmptyCluster(_)
             | Self::RefusedShare { .. }
+            | Self::RefusedNames { .. }
             | Self::Superseded(_) => ServiceState::Degraded,
         }
     }
@@ -130,6 +142,7 @@ impl Fault {
             Self::NoBackend(first) | Self::RefusedShare { first, .. } => {
                 matches!(*first.why, RefusalReason::Invalid(_))
             }
+            Self::RefusedNames { why, .. } => why.is_of_route(),
             _ => false,
         }
     }
@@ -166,6 +179,9 @@ impl fmt::Display for Fault {
             Self::NoBackend(first) => write!(f, "no backend of its route serves; {first}"),
             Self::RefusedShare { share, first } => {
                 write!(f, "{share} of new connections are refused; {first}")
+            }
+            Self::RefusedNames { refused, routes, first, why } => {
+                write!(f, "{refused} of {routes} routes do not serve their server names; {first}: {why}")
             }
             Self::Superseded(1) => f.write_str("another route is attached and gets nothing: this one is older"),
             Self::Superseded(others) => {
@@ -209,6 +225,9 @@ pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> 
     }
     if frontend.source_ranges.allowed().is_empty() {
         return Some(Fault::AdmitsNobody);
+    }
+    if let Some(names) = &frontend.server_names {
+        return fault_of_names(names, gateways, live);
     }
     match &frontend.split {
         Some(split) => fault_of_split(split, gateways, live),
@@ -288,6 +307,37 @@ fn fault_of_split(split: &Split, gateways: GatewayScope<'_>, live: Live) -> Opti
     let none_chosen = live.none_chosen.then_some(Fault::NoneChosen);
     let superseded = (split.superseded > 0).then_some(Fault::Superseded(split.superseded));
     let all = first.into_iter().chain(none_chosen).chain(unhealthy).chain(faults).chain(superseded);
+    all.min_by_key(Fault::state)
+}
+
+/// The worst fault of the routes that server names lead to. What is wrong with all of them is wrong with the whole.
+fn fault_of_names(names: &ServerNames, gateways: GatewayScope<'_>, live: Live) -> Option<Fault> {
+    let [targets @ .., last] = names.targets() else { return Some(Fault::NoRoute) };
+    let of = |target: &Frontend, live: Live| fault_of_split(target.split.as_ref()?, gateways, live);
+    if targets.is_empty() {
+        return of(last, live);
+    }
+    let found = names.targets().iter().map(|target| (target, of(target, Live::default())));
+    let faulty: Vec<(&Arc<Frontend>, Fault)> = found.filter_map(|(it, fault)| Some((it, fault?))).collect();
+    let broken = || faulty.iter().filter(|(_, fault)| fault.state() == ServiceState::Broken);
+    let first = broken().next().map(|(target, why)| (target.split.as_ref(), why));
+    let routes = names.targets().len();
+    let refused = match (broken().count(), first) {
+        (refused, Some((_, why))) if refused == routes => Some(why.clone()),
+        (refused, Some((Some(split), why))) => {
+            let (first, why) = (Arc::clone(&split.route), Box::new(why.clone()));
+            Some(Fault::RefusedNames { refused, routes, first, why })
+        }
+        _ => None,
+    };
+    let unhealthy = (live.failing > 0).then(|| Fault::Unhealthy {
+        failing: live.failing,
+        serving: names.targets().iter().flat_map(|target| target.open_pools()).map(serving).sum(),
+        first: live.first_failing,
+    });
+    let none_chosen = live.none_chosen.then_some(Fault::NoneChosen);
+    let lesser = faulty.iter().map(|(_, fault)| fault).find(|fault| fault.state() != ServiceState::Broken);
+    let all = refused.into_iter().chain(none_chosen).chain(unhealthy).chain(lesser.cloned());
     all.min_by_key(Fault::state)
 }
 

@@ -15,7 +15,7 @@ use crate::failover::Failover;
 use crate::health::HealthPolicy;
 use crate::limits::{ServiceLimits, ServiceTimeouts};
 use crate::log_sample::LogSample;
-use crate::server_name::ServerNames;
+use crate::server_name::{PatternMap, ServerNamePattern};
 use crate::share::Share;
 use crate::source_ranges::SourceRanges;
 
@@ -355,6 +355,14 @@ impl Frontend {
         })
     }
 
+    /// The pools that get new connections: those of parts with a weight, or the frontends that are not split.
+    pub fn open_pools(&self) -> impl Iterator<Item = &Self> {
+        self.targets().flat_map(|target| {
+            let whole = target.split.is_none().then_some(target);
+            whole.into_iter().chain(target.split.iter().flat_map(|split| split.open_pools()))
+        })
+    }
+
     /// The route `of` the frontend. If it is split, the first one of its open pools that forwards; Reject if there is none: the whole
     /// frontend then refuses those clients, as one without endpoints does.
     pub fn route(&self, of: impl Fn(&Self) -> &Route) -> &Route {
@@ -451,6 +459,52 @@ impl Split {
     /// Share of new connections that parts of this weight together get.
     pub fn share(&self, weight: u64) -> Share {
         Share { part: weight, whole: self.parts.iter().map(|part| u64::from(part.weight)).sum() }
+    }
+}
+
+/// What the server names of a frontend lead to. A name that no pattern has, or whose narrowest pattern leads nowhere, is reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerNames {
+    targets: Vec<Arc<Frontend>>,
+    names: PatternMap<Option<usize>>,
+}
+
+impl ServerNames {
+    /// Names that lead to a target, by its index, or nowhere. The first of equal patterns counts.
+    ///
+    /// Each target is the frontend as it would be if its names were the only ones, split over the backends of its route. It has the
+    /// address of the frontend that has the names, and no names itself.
+    ///
+    /// # Panics
+    /// If an index has no target.
+    pub fn new(
+        targets: Vec<Arc<Frontend>>,
+        names: impl IntoIterator<Item = (ServerNamePattern, Option<usize>)>,
+    ) -> Self {
+        let mut this = Self { targets, ..Self::default() };
+        for (pattern, target) in names {
+            assert!(target.is_none_or(|target| target < this.targets.len()), "{pattern} has no target");
+            this.names.add(pattern, target);
+        }
+        this
+    }
+
+    /// The frontends that names lead to.
+    pub fn targets(&self) -> &[Arc<Frontend>] {
+        &self.targets
+    }
+
+    /// Index of the target of a name in lower case without a dot at its end.
+    pub fn target(&self, name: &str) -> Option<usize> {
+        self.names.of_name(name).copied().flatten()
+    }
+
+    /// The patterns with what they lead to, sorted.
+    pub fn patterns(&self) -> Vec<(ServerNamePattern, Option<&Arc<Frontend>>)> {
+        let target = |target: &Option<usize>| target.and_then(|target| self.targets.get(target));
+        let mut patterns: Vec<_> = self.names.iter().map(|(pattern, it)| (pattern, target(it))).collect();
+        patterns.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        patterns
     }
 }
 

@@ -30,13 +30,13 @@ pub use endpoint::{Endpoint, EndpointAddr, EndpointState, Path, Weight};
 pub use failover::{Failover, Spread};
 pub use frontend::{
     Affinity, AffinityScope, Algorithm, Candidate, ClientAddr, ClientSource, ClientSources, Frontend,
-    FrontendAddr, FrontendKind, FrontendSource, PartTarget, Protocol, RefusedPart, Route, ServicePort, Split,
-    SplitPart,
+    FrontendAddr, FrontendKind, FrontendSource, PartTarget, Protocol, RefusedPart, Route, ServerNames,
+    ServicePort, Split, SplitPart,
 };
 pub use health::{Check, CheckKind, HealthPolicy};
 pub use limits::{Ipv6Prefix, ServiceLimits, ServiceTimeouts};
 pub use log_sample::LogSample;
-pub use server_name::{ServerNamePattern, ServerNames};
+pub use server_name::{PatternMap, ServerNamePattern};
 pub use share::Share;
 pub use source_ranges::SourceRanges;
 pub use table::{FrontendChange, FrontendList, RoutingTable, diff};

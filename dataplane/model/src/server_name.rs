@@ -5,8 +5,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::frontend::Frontend;
-
 /// A set of server names: one name, or all names below a domain, however many labels they add (`*.example.com`, which is not
 /// `example.com` itself). Sorts by domain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,72 +43,56 @@ impl fmt::Display for ServerNamePattern {
     }
 }
 
-/// What the server names of a frontend lead to. The most specific pattern has a name: the name itself, then the wildcard with the most
-/// labels. A name that no pattern has, or whose pattern leads nowhere, is reset.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerNames {
-    targets: Vec<Arc<Frontend>>,
-    exact: HashMap<Arc<str>, Option<usize>>,
+/// Values by pattern. The narrowest pattern has a name: the name itself, then the wildcard with the most labels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternMap<T> {
+    exact: HashMap<Arc<str>, T>,
     /// By the domain.
-    wildcard: HashMap<Arc<str>, Option<usize>>,
+    wildcard: HashMap<Arc<str>, T>,
     /// Labels of the longest domain of a wildcard: longer suffixes of a name need no look-up.
     deepest: usize,
 }
 
-impl ServerNames {
-    /// Names that lead to a target, by its index, or nowhere. The first of equal patterns counts.
-    ///
-    /// Each target is the frontend as it would be if its names were the only ones, split over the backends of its route. It has the
-    /// address of the frontend that has the names, and no names itself.
-    ///
-    /// # Panics
-    /// If an index has no target.
-    pub fn new(
-        targets: Vec<Arc<Frontend>>,
-        names: impl IntoIterator<Item = (ServerNamePattern, Option<usize>)>,
-    ) -> Self {
-        let mut this = Self { targets, ..Self::default() };
-        for (pattern, target) in names {
-            assert!(target.is_none_or(|target| target < this.targets.len()), "{pattern} has no target");
-            if pattern.wildcard {
-                this.deepest = this.deepest.max(labels(&pattern.domain));
-                this.wildcard.entry(pattern.domain).or_insert(target);
-            } else {
-                this.exact.entry(pattern.domain).or_insert(target);
-            }
+impl<T> Default for PatternMap<T> {
+    fn default() -> Self {
+        Self { exact: HashMap::new(), wildcard: HashMap::new(), deepest: 0 }
+    }
+}
+
+impl<T> PatternMap<T> {
+    /// Adds a pattern, unless it is there.
+    pub fn add(&mut self, ServerNamePattern { domain, wildcard }: ServerNamePattern, value: T) {
+        if wildcard {
+            self.deepest = self.deepest.max(labels(&domain));
+            self.wildcard.entry(domain).or_insert(value);
+        } else {
+            self.exact.entry(domain).or_insert(value);
         }
-        this
     }
 
-    /// The frontends that names lead to.
-    pub fn targets(&self) -> &[Arc<Frontend>] {
-        &self.targets
+    /// The value of the narrowest pattern that has a name, which is in lower case without a dot at its end.
+    pub fn of_name(&self, name: &str) -> Option<&T> {
+        self.exact.get(name).or_else(|| {
+            let longer = labels(name).saturating_sub(self.deepest);
+            let mut domains = name.match_indices('.').skip(longer.saturating_sub(1));
+            domains.find_map(|(dot, _)| self.wildcard.get(&name[dot + 1..]))
+        })
     }
 
-    /// Index of the target of a name in lower case without a dot at its end.
-    pub fn target(&self, name: &str) -> Option<usize> {
-        if let Some(target) = self.exact.get(name) {
-            return *target;
-        }
-        let longer = labels(name).saturating_sub(self.deepest);
-        let mut domains = name.match_indices('.').skip(longer.saturating_sub(1));
-        domains.find_map(|(dot, _)| self.wildcard.get(&name[dot + 1..])).copied().flatten()
+    /// The value of the narrowest pattern that covers another one.
+    pub fn covering(&self, ServerNamePattern { domain, wildcard }: &ServerNamePattern) -> Option<&T> {
+        let own = self.wildcard.get(domain).filter(|_| *wildcard);
+        let above = || domain.match_indices('.').find_map(|(dot, _)| self.wildcard.get(&domain[dot + 1..]));
+        if *wildcard { own.or_else(above) } else { self.exact.get(domain).or_else(above) }
     }
 
-    /// The patterns with what they lead to, sorted.
-    pub fn patterns(&self) -> Vec<(ServerNamePattern, Option<&Arc<Frontend>>)> {
-        let all = [(&self.exact, false), (&self.wildcard, true)];
-        let mut patterns: Vec<_> = all
-            .into_iter()
-            .flat_map(|(names, wildcard)| {
-                names.iter().map(move |(domain, target)| {
-                    let pattern = ServerNamePattern { domain: Arc::clone(domain), wildcard };
-                    (pattern, target.and_then(|target| self.targets.get(target)))
-                })
+    /// The patterns with their values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (ServerNamePattern, &T)> {
+        [(&self.exact, false), (&self.wildcard, true)].into_iter().flat_map(|(values, wildcard)| {
+            values.iter().map(move |(domain, value)| {
+                (ServerNamePattern { domain: Arc::clone(domain), wildcard }, value)
             })
-            .collect();
-        patterns.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
-        patterns
+        })
     }
 }
 

@@ -127,6 +127,15 @@ pub(crate) fn of_route(spec: &mut RouteSpec) -> Vec<Breach> {
             }
         }
     }
+    breaches.0
+}
+
+/// Corrects a TLSRoute.
+pub(crate) fn of_tls_route(spec: &mut RouteSpec) -> Vec<Breach> {
+    let mut breaches = Breaches(of_route(spec));
+    if spec.hostnames.is_empty() {
+        breaches.add("spec.hostnames", "is empty, so the route has no server names and gets no connections");
+    }
     correct_hostnames(spec, &mut breaches);
     breaches.0
 }
@@ -421,7 +430,7 @@ mod tests {
             parent("edge"),
         ];
         spec.hostnames = ["a.example.com", "*.example.com", "10.0.0.1", "a_b", ""].map(str::to_owned).into();
-        let told = shown(&of_route(&mut spec));
+        let told = shown(&of_tls_route(&mut spec));
         let fields: Vec<&str> = told.iter().filter_map(|it| it.split(": ").next()).collect();
         let expected = [
             "spec.parentRefs[0].name",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sheave_model::{Frontend, FrontendSource, RefusedPart, Share, SplitPart};
+use sheave_model::{Frontend, FrontendAddr, FrontendSource, RefusedPart, Share, SplitPart};
 
 use super::{ClientSide, FrontendExplanation, explain_endpoints};
 use crate::api::condition::DesiredCondition;
@@ -58,7 +58,7 @@ impl Projector {
         route.spec().parent_refs.iter().map(explain).collect()
     }
 
-    /// The frontends that a route serves.
+    /// The frontends that a route serves: those of listeners, or of its server names there.
     pub fn route_frontends(&self, route: &AnyRoute, objects: &Objects) -> Vec<Arc<Frontend>> {
         let key = route.key();
         let gateways = route.spec().parent_refs.iter();
@@ -67,9 +67,9 @@ impl Projector {
         gateways.sort_unstable();
         gateways.dedup();
         let name = key.to_string();
-        let serves = |it: &&Arc<Frontend>| it.split.as_ref().is_some_and(|split| *split.route == *name);
+        let serves = |it: &&Frontend| it.split.as_ref().is_some_and(|split| *split.route == *name);
         let frontends = gateways.iter().flat_map(|gateway| self.listener_frontends(gateway));
-        frontends.filter(serves).cloned().collect()
+        frontends.filter(|it| it.targets().any(|target| serves(&target))).cloned().collect()
     }
 
     /// Explains the parts of a listener's frontend, in the order of the route.
@@ -107,10 +107,15 @@ impl Projector {
     fn listener_plan(&self, frontend: &Frontend) -> Option<&ListenerPlan> {
         let service = &frontend.service;
         let plan = &self.services.get(&ServiceKey::from(service))?.gateway.as_ref()?.plan;
-        let mut ports = plan.ports.iter();
-        let at =
-            ports.position(|port| port.name == service.port_name && port.protocol == service.protocol)?;
-        plan.gateway.as_ref()?.listeners.get(at).map(AsRef::as_ref)
+        let FrontendAddr { port, protocol, .. } = frontend.addr;
+        let at = plan.ports.iter().position(|it| (it.port, it.protocol) == (port, protocol))?;
+        let socket = plan.gateway.as_ref()?.listeners.get(at)?;
+        let Some(names) = &socket.names else { return Some(socket) };
+        let route = frontend.split.as_ref().map(|split| &split.route);
+        let is_it = |it: &&Arc<ListenerPlan>| {
+            it.route.as_ref() == route && it.plan.ports.iter().any(|port| port.name == service.port_name)
+        };
+        names.targets.iter().find(is_it).map(AsRef::as_ref)
     }
 }
 

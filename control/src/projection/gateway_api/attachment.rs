@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use sheave_model::ServerNamePattern;
+
 use super::listeners::{ListenerOwner, MergedListener};
-use crate::api::gateway_api::{NamespacesFrom, ParentReference, RouteKey};
+use super::server_names;
+use crate::api::gateway_api::{NamespacesFrom, ParentReference, RouteKey, RouteKind};
 use crate::api::objects::{ObjectKey, Objects};
 use crate::api::routes::{AnyRoute, ParentKey};
 use crate::api::service_key::ServiceKey;
@@ -17,6 +20,8 @@ pub(super) enum NotAttached {
     NoMatchingParent,
     /// Such listeners exist, and none admits this kind and namespace.
     NotAllowedByListeners,
+    /// Those that do have no server name in common with the route.
+    NoMatchingListenerHostname,
     /// Only in manifests: the route has no rule, or several.
     UnsupportedValue,
 }
@@ -25,6 +30,8 @@ pub(super) enum NotAttached {
 pub(super) struct Attachment {
     pub(super) key: RouteKey,
     pub(super) route: AnyRoute,
+    /// Server names of a TLSRoute.
+    pub(super) hostnames: Vec<ServerNamePattern>,
     /// Each of its parentRefs that name this Gateway or a ListenerSet of it, with the indexes of the listeners that it attaches to.
     pub(super) parents: Vec<(ParentReference, Result<Vec<usize>, NotAttached>)>,
 }
@@ -66,20 +73,22 @@ pub(super) fn attachments(
     routes.dedup_by(|(one, _), (other, _)| one == other);
     let attach = |(key, route): (RouteKey, AnyRoute)| {
         let own = Arc::clone(&key.namespace);
-        let refs = route.spec().parent_refs.iter().filter_map(|reference| {
+        let hostnames = route.spec().hostnames.iter().map(|name| ServerNamePattern::new(name)).collect();
+        let mut attachment = Attachment { key, route, hostnames, parents: Vec::new() };
+        let refs = attachment.route.spec().parent_refs.iter().filter_map(|reference| {
             let parent = ParentKey::of(reference, &own).filter(|parent| parents.contains(parent))?;
-            let selected = select(&key, &route, reference, &parent, sets, listeners, objects);
+            let selected = select(&attachment, reference, &parent, sets, listeners, objects);
             Some((reference.clone(), selected))
         });
-        Attachment { parents: refs.collect(), key, route }
+        attachment.parents = refs.collect();
+        attachment
     };
     routes.into_iter().map(attach).collect()
 }
 
 /// The listeners that one parentRef of a route attaches to.
 fn select(
-    key: &RouteKey,
-    route: &AnyRoute,
+    Attachment { key, route, hostnames, .. }: &Attachment,
     reference: &ParentReference,
     parent: &ParentKey,
     sets: &[(ObjectKey, bool)],
@@ -112,9 +121,15 @@ fn select(
         let from = listener.spec.namespaces();
         listener.kind() == Some(key.kind) && admits(from, "Same", home, &key.namespace, objects)
     });
-    let admitted: Vec<usize> = admitted.map(|(index, _)| index).collect();
+    let mut admitted: Vec<usize> = admitted.map(|(index, _)| index).collect();
     if admitted.is_empty() {
         return Err(NotAttached::NotAllowedByListeners);
+    }
+    if key.kind == RouteKind::Tls {
+        admitted.retain(|&at| server_names::common(&listeners[at], hostnames).next().is_some());
+    }
+    if admitted.is_empty() {
+        return Err(NotAttached::NoMatchingListenerHostname);
     }
     if route.spec().rules.len() != 1 {
         return Err(NotAttached::UnsupportedValue);

@@ -1,10 +1,11 @@
-//! Frontends of a Gateway: one for each listener and address, split over the backends of the listener's route.
+//! Frontends of a Gateway: one for each socket and address, split over the backends of the listener's route, or with a target for each
+//! server name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::Resource as _;
-use sheave_model::{Backend, Frontend, FrontendAddr, PartTarget, RefusedPart, Split, SplitPart};
+use sheave_model::{Backend, Frontend, FrontendAddr, PartTarget, RefusedPart, ServerNames, Split, SplitPart};
 
 use crate::api::objects::Objects;
 use crate::api::problem::Problem;
@@ -18,13 +19,16 @@ use crate::projection::frontends::{
     FrontendInput, PlannedFrontend, PortTarget, ServiceOutput, build_frontend, load_balancer_status,
     owned_frontends, port_target,
 };
-use crate::projection::plan::{GatewayPlan, ListenerPlan, PartPlan};
+use crate::projection::plan::{GatewayPlan, ListenerPlan, NamesPlan, PartPlan};
 
 /// Frontends of a listener, and the endpoints that they lead to.
 #[derive(Clone, Debug)]
 pub(in crate::projection) struct ListenerFrontends {
     listener: Arc<ListenerPlan>,
+    /// One for each address.
     frontends: Vec<Arc<Frontend>>,
+    /// Those of the targets of its server names.
+    targets: Arc<[ListenerFrontends]>,
     reached: Vec<FrontendAddr>,
     problems: Vec<Problem>,
 }
@@ -57,11 +61,7 @@ pub(in crate::projection) fn build(
     let mut frontends = Vec::with_capacity(won.len());
     for (index, (listener, here)) in gateway.listeners.iter().zip(&by_port).enumerate() {
         // Listeners rarely move within the list.
-        let same = before.get(index).filter(|it| it.stays(listener, here, changed));
-        let built = match same {
-            Some(same) => same.clone(),
-            None => of_listener(input, listener, here, objects, names),
-        };
+        let built = of_listener(input, (listener, here), before.get(index), (objects, changed), names);
         output.reached.extend(&built.reached);
         output.problems.extend(built.problems.iter().cloned());
         frontends.extend(built.frontends.iter().cloned());
@@ -86,13 +86,26 @@ impl ListenerFrontends {
     }
 }
 
+/// The frontends of a listener on the addresses `here`; those of `before` if they are the same.
 fn of_listener(
     input: FrontendInput<'_>,
-    listener: &Arc<ListenerPlan>,
-    here: &[PlannedFrontend],
-    objects: &Objects,
+    (listener, here): (&Arc<ListenerPlan>, &[PlannedFrontend]),
+    before: Option<&ListenerFrontends>,
+    (objects, changed): (&Objects, GatewayChange<'_>),
     names: &mut NameInterner,
 ) -> ListenerFrontends {
+    if let Some(same) = before.filter(|before| before.stays(listener, here, changed)) {
+        return same.clone();
+    }
+    if let Some(plan) = &listener.names {
+        let known = before.iter().flat_map(|before| before.targets.iter());
+        let known: BTreeMap<_, _> = known.map(|it| (Arc::as_ptr(&it.listener), it)).collect();
+        let targets = plan.targets.iter().map(|target| {
+            let before = known.get(&Arc::as_ptr(target)).copied();
+            of_listener(input, (target, here), before, (objects, changed), names)
+        });
+        return of_targets(input, (listener, here), plan, targets.collect());
+    }
     let mut output = ServiceOutput::default();
     let mut frontends = Vec::with_capacity(here.len());
     for of_family in here.chunk_by(|one, other| Family::of(one.addr.ip) == Family::of(other.addr.ip)) {
@@ -106,7 +119,30 @@ fn of_listener(
         frontends.extend(of_family.iter().map(|it| Arc::new(frontend(input, listener, &targets, *it))));
     }
     let ServiceOutput { reached, problems, .. } = output;
-    ListenerFrontends { listener: Arc::clone(listener), frontends, reached, problems }
+    let (listener, targets) = (Arc::clone(listener), Arc::default());
+    ListenerFrontends { listener, frontends, targets, reached, problems }
+}
+
+/// The frontends of TLS listeners with one port, whose server names lead to these targets.
+fn of_targets(
+    input: FrontendInput<'_>,
+    (listener, here): (&Arc<ListenerPlan>, &[PlannedFrontend]),
+    NamesPlan { names, .. }: &NamesPlan,
+    targets: Arc<[ListenerFrontends]>,
+) -> ListenerFrontends {
+    let whole = |(at, exposure): (usize, &PlannedFrontend)| {
+        let here = targets.iter().map(|target| Arc::clone(&target.frontends[at]));
+        let mut frontend = frontend(input, listener, &[], *exposure);
+        frontend.server_names = Some(Arc::new(ServerNames::new(here.collect(), names.iter().cloned())));
+        Arc::new(frontend)
+    };
+    ListenerFrontends {
+        listener: Arc::clone(listener),
+        frontends: here.iter().enumerate().map(whole).collect(),
+        reached: targets.iter().flat_map(|target| &target.reached).copied().collect(),
+        problems: targets.iter().flat_map(|target| &target.problems).cloned().collect(),
+        targets,
+    }
 }
 
 /// The endpoints of a part; `None` if it is refused.

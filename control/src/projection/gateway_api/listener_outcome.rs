@@ -41,17 +41,15 @@ fn accepted(listener: &MergedListener<'_>) -> DesiredCondition {
         return no("TooManyListeners", message);
     }
     match listener.protocol {
-        ListenerProtocol::Tcp | ListenerProtocol::Udp => {}
+        ListenerProtocol::Tcp | ListenerProtocol::Udp | ListenerProtocol::TlsPassthrough => {}
         ListenerProtocol::TlsTerminate => {
-            let message = "TLS is not terminated here: Sheave never holds private keys.";
+            let message =
+                "TLS is not terminated here: Sheave never holds private keys. Choose tls.mode Passthrough.";
             return no("UnsupportedValue", message.to_owned());
         }
-        ListenerProtocol::TlsPassthrough
-        | ListenerProtocol::Http
-        | ListenerProtocol::Https
-        | ListenerProtocol::Other => {
+        ListenerProtocol::Http | ListenerProtocol::Https | ListenerProtocol::Other => {
             let message =
-                format!("{:?} is not TCP or UDP; the listener is not served.", listener.spec.protocol);
+                format!("{:?} is not TCP, UDP or TLS; the listener is not served.", listener.spec.protocol);
             return no("UnsupportedProtocol", message);
         }
     }
@@ -75,7 +73,7 @@ fn conflicted(listener: &MergedListener<'_>) -> DesiredCondition {
     match listener.conflict {
         Some(conflict) => DesiredCondition::yes(CONFLICTED, conflict.reason(), conflict_message(listener)),
         None => {
-            let message = "No other listener of this Gateway has its port and protocol.".to_owned();
+            let message = "No other listener of this Gateway conflicts with it.".to_owned();
             DesiredCondition::no(CONFLICTED, "NoConflicts", message)
         }
     }

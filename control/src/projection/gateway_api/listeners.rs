@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sheave_model::ServerNamePattern;
+
 use crate::api::gateway_api::{Gateway, Listener, ListenerSet, RouteKind};
 use crate::api::kinds::object_key;
 use crate::api::objects::{GatewayApiObjects, ObjectKey};
@@ -65,11 +67,12 @@ impl ListenerProtocol {
         match self {
             Self::Tcp => Some(RouteKind::Tcp),
             Self::Udp => Some(RouteKind::Udp),
-            Self::TlsPassthrough | Self::TlsTerminate | Self::Http | Self::Https | Self::Other => None,
+            Self::TlsPassthrough => Some(RouteKind::Tls),
+            Self::TlsTerminate | Self::Http | Self::Https | Self::Other => None,
         }
     }
 
-    fn is_tls(self) -> bool {
+    pub(super) fn is_tls(self) -> bool {
         matches!(self, Self::TlsPassthrough | Self::TlsTerminate)
     }
 
@@ -120,6 +123,8 @@ pub(super) struct MergedListener<'a> {
     /// Index in the list of its owner.
     pub(super) index: usize,
     pub(super) protocol: ListenerProtocol,
+    /// Its server names; `None` = all.
+    pub(super) pattern: Option<ServerNamePattern>,
     /// `None` if the number is not a port.
     pub(super) port: Option<u16>,
     pub(super) conflict: Option<ListenerConflict>,
@@ -129,19 +134,17 @@ pub(super) struct MergedListener<'a> {
 
 impl MergedListener<'_> {
     fn new<'a>(owner: &ListenerOwner, index: usize, spec: &'a Listener) -> MergedListener<'a> {
+        let hostname = spec.hostname.as_deref().filter(|name| !name.is_empty());
         MergedListener {
             owner: owner.clone(),
             spec,
             index,
             protocol: ListenerProtocol::of(spec),
+            pattern: hostname.map(ServerNamePattern::new),
             port: ports::number(spec.port),
             conflict: None,
             excess: false,
         }
-    }
-
-    fn hostname(&self) -> String {
-        self.spec.hostname.as_deref().unwrap_or_default().to_ascii_lowercase()
     }
 
     /// Whether traffic is accepted on it: no conflict, a kind of route that may attach, and a port.
@@ -247,7 +250,7 @@ fn conflict(one: &MergedListener<'_>, other: &MergedListener<'_>) -> Option<List
         (Udp, _) | (_, Udp) => None,
         (Tcp, _) | (_, Tcp) => Some(ListenerConflict::Protocol),
         (one, other) if one.is_tls() && other.is_tls() && one != other => Some(ListenerConflict::Protocol),
-        (first, second) if first == second && first.has_hostnames() && one.hostname() == other.hostname() => {
+        (first, second) if first == second && first.has_hostnames() && one.pattern == other.pattern => {
             Some(ListenerConflict::Hostname)
         }
         _ => None,

@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sheave_model::FrontendKind;
 
-use super::backend_refs::{Backend, ResolvedRef};
-use super::listener_inputs::ListenerInputs;
-use super::listeners::{ListenerOwner, MergedListener};
+use super::backend_refs::ResolvedRef;
+use super::listener_plan::{ListenerPlanning, planned_port};
 use super::reports;
 use super::resolution::Resolution;
-use super::split;
-use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet, transport};
+use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet};
 use crate::api::kinds::object_key;
 use crate::api::objects::Objects;
 use crate::api::problem::report::Report;
@@ -24,11 +22,11 @@ use crate::api::service_key::ServiceKey;
 use crate::net;
 use crate::net::Family;
 use crate::projection::annotations;
-use crate::projection::annotations::gateway_api::{self, AnnotatedKind, IP_FAMILIES, Merged};
+use crate::projection::annotations::gateway_api::{self, AnnotatedKind, IP_FAMILIES};
 use crate::projection::class::FrontendKinds;
 use crate::projection::options::Options;
-use crate::projection::plan::{GatewayPlan, ListenerPlan, Plan, Planned, Rank};
-use crate::projection::ports::{ListedPort, PlannedPort};
+use crate::projection::plan::{GatewayPlan, Plan, Planned, Rank};
+use crate::projection::ports::ListedPort;
 use crate::projection::published::Published;
 use crate::projection::read_service::{ServiceFields, read};
 use crate::projection::requests;
@@ -59,10 +57,11 @@ pub(in crate::projection) fn plan(
     let outcome = resolution.outcome(unusable);
     let mut listeners = Vec::new();
     if resolution.is_accepted {
-        for (index, listener) in resolution.merged.iter().enumerate().filter(|(_, it)| it.is_served()) {
-            let port = planned_port(listener);
-            let planned = listener_plan(key, &resolution, (index, &port), (objects, options), before);
-            problems.extend(planned.problems.iter().cloned());
+        let planning = ListenerPlanning { key, resolution: &resolution, objects, options };
+        for first in resolution.sockets() {
+            let port = planned_port(&resolution.merged[first]);
+            let planned = planning.socket(first, before);
+            problems.extend(planned.all_problems().cloned());
             listeners.push(planned);
             plan.listed_ports.push(ListedPort { port: port.problem_port(), refused: None });
             plan.ports.push(port);
@@ -183,76 +182,5 @@ fn check_annotations(key: &ServiceKey, resolution: &Resolution<'_>, problems: &m
         let has_import = refs.iter().any(ResolvedRef::is_import);
         let kind = if has_import { AnnotatedKind::RouteOfImport } else { AnnotatedKind::Route };
         check(kind, route.key.object(), route.route.metadata());
-    }
-}
-
-fn planned_port(listener: &MergedListener<'_>) -> PlannedPort {
-    PlannedPort {
-        name: listener.full_name().into(),
-        port: listener.port.unwrap_or_default(),
-        protocol: transport(&listener.spec.protocol),
-        node_port: None,
-        app_protocol: None,
-        index: listener.index,
-    }
-}
-
-/// Plans the listener with this index.
-fn listener_plan(
-    key: &ServiceKey,
-    resolution: &Resolution<'_>,
-    (index, port): (usize, &PlannedPort),
-    (objects, options): (&Objects, &Options),
-    before: Option<&GatewayPlan>,
-) -> Arc<ListenerPlan> {
-    let listener = &resolution.merged[index];
-    let set = match &listener.owner {
-        ListenerOwner::Gateway => None,
-        ListenerOwner::Set(set) => {
-            resolution.sets.iter().find(|it| object_key(&it.metadata) == *set).copied()
-        }
-    };
-    let serving = resolution.serving(index);
-    let inputs = ListenerInputs {
-        name: Arc::clone(&port.name),
-        index: listener.index,
-        gateway: Arc::clone(resolution.gateway),
-        set: set.map(Arc::clone),
-        route: serving.map(|(route, refs)| (route.route.clone(), refs.to_vec())),
-        superseded: resolution.superseded(index),
-    };
-    // Clusters of a ServiceImport are part of the plan, and their slices are not among the inputs.
-    let is_fixed = !inputs.route.iter().flat_map(|(_, refs)| refs).any(ResolvedRef::is_import);
-    let mut known = before.iter().flat_map(|before| &before.listeners);
-    if let Some(same) = known.find(|it| is_fixed && it.inputs.hold(&inputs)) {
-        return Arc::clone(same);
-    }
-    let mut problems = Vec::new();
-    let mut merged = Merged::default();
-    if let (Some(set), ListenerOwner::Set(name)) = (set, &listener.owner) {
-        merged.add_socket(ListenerSet::object(name), &set.metadata);
-    }
-    merged.add_socket(key.object(), &resolution.gateway.metadata);
-    let mut parts = Vec::new();
-    if let Some((route, refs)) = serving {
-        merged.add_connection(route.key.object(), route.route.metadata());
-        parts.extend(refs.iter().map(|it| split::part(it, &route.route, objects, options, &mut problems)));
-        if let [ResolvedRef { target: Ok(Backend::Service { key, service, .. }), .. }] = refs {
-            merged.add_connect_timeout(key.object(), &service.metadata);
-        }
-    }
-    let plan = Box::new(split::listener(key, service_port(port), &merged, options, &mut problems));
-    let route = serving.map(|(route, _)| route.key.to_string().into());
-    let superseded = inputs.superseded;
-    Arc::new(ListenerPlan { plan, route, superseded, parts, problems, inputs })
-}
-
-/// The listener as the port of a Service.
-fn service_port(port: &PlannedPort) -> ServicePort {
-    ServicePort {
-        name: Some(port.name.to_string()),
-        port: i32::from(port.port),
-        protocol: Some(port.protocol.name().to_owned()),
-        ..ServicePort::default()
     }
 }

@@ -1,16 +1,18 @@
-//! A Gateway with everything that refers to it, resolved: merged listeners, attached routes, their backends, and the route that serves
+//! A Gateway with everything that refers to it, resolved: merged listeners, attached routes, their backends, and the routes that serve
 //! each listener.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::attachment::{Attachment, RouteRank, admits_set, attachments};
+use super::attachment::{Attachment, admits_set, attachments};
 use super::backend_refs::{self, ResolvedRef};
 use super::conditions::ACCEPTED;
 use super::listener_outcome;
 use super::listeners::{self, ListenerOwner, MergedListener};
 use super::outcome::{GatewayOutcome, ListenerSetOutcome};
 use super::route_outcome;
+use super::server_names::PortNames;
+use super::serving::Serving;
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet};
 use crate::api::kinds::object_key;
@@ -34,8 +36,8 @@ pub(super) struct Resolution<'a> {
     pub(super) routes: Vec<Attachment>,
     /// Backends of each route.
     refs: Vec<Vec<ResolvedRef>>,
-    /// Index of the route that serves each listener.
-    serving: BTreeMap<usize, usize>,
+    /// The routes that serve each listener.
+    serving: Serving,
     /// Number of routes that are attached to each listener that has any.
     attached: BTreeMap<usize, u32>,
 }
@@ -60,7 +62,7 @@ impl<'a> Resolution<'a> {
             attached.chain(unattached.iter().map(|(set, ..)| (set.clone(), false))).collect();
         let routes = attachments(key, &known, &merged, objects);
         let refs = routes.iter().map(|it| backend_refs::resolve(&it.key, &it.route, objects)).collect();
-        let serving = if is_accepted { serving_routes(&merged, &routes) } else { BTreeMap::new() };
+        let serving = if is_accepted { Serving::new(&merged, &routes) } else { Serving::default() };
         let mut attached = BTreeMap::<usize, u32>::new();
         for listener in routes.iter().flat_map(Attachment::listeners) {
             *attached.entry(listener).or_default() += 1;
@@ -73,9 +75,27 @@ impl<'a> Resolution<'a> {
         self.routes.iter().zip(self.refs.iter().map(Vec::as_slice))
     }
 
-    /// The route that serves a listener, and its backends.
-    pub(super) fn serving(&self, listener: usize) -> Option<(&Attachment, &[ResolvedRef])> {
-        let at = *self.serving.get(&listener)?;
+    /// Index of the route that serves a listener of TCP or UDP.
+    pub(super) fn serving(&self, listener: usize) -> Option<usize> {
+        self.serving.whole.get(&listener).copied()
+    }
+
+    /// What the server names of the listener's port lead to; `None` unless it is one of TLS.
+    pub(super) fn names_at(&self, listener: usize) -> Option<&PortNames> {
+        let listener = self.merged.get(listener).filter(|it| it.protocol.is_tls())?;
+        self.serving.names.get(&listener.port?)
+    }
+
+    /// Index of the first listener of each socket: those of TLS with one port share it.
+    pub(super) fn sockets(&self) -> Vec<usize> {
+        let mut tls = BTreeSet::new();
+        let mut is_first = |it: &MergedListener<'_>| !it.protocol.is_tls() || tls.insert(it.port);
+        let served = self.merged.iter().enumerate().filter(|(_, listener)| listener.is_served());
+        served.filter(|(_, listener)| is_first(listener)).map(|(at, _)| at).collect()
+    }
+
+    /// The route with this index, and its backends.
+    pub(super) fn route(&self, at: usize) -> Option<(&Attachment, &[ResolvedRef])> {
         Some((self.routes.get(at)?, self.refs.get(at)?))
     }
 
@@ -84,15 +104,15 @@ impl<'a> Resolution<'a> {
         self.attached.get(&listener).copied().unwrap_or_default()
     }
 
-    /// Number of routes that are attached to a listener, but do not serve it.
+    /// Number of routes that are attached to a listener of TCP or UDP, but do not serve it.
     pub(super) fn superseded(&self, listener: usize) -> u32 {
-        self.attached(listener).saturating_sub(u32::from(self.serving.contains_key(&listener)))
+        self.serving(listener).map_or(0, |_| self.attached(listener) - 1)
     }
 
     /// The decisions that follow.
     pub(super) fn outcome(&self, unusable: Vec<String>) -> GatewayOutcome {
         let routes_of = |listener: usize| {
-            let serving = self.serving(listener).map(|(route, _)| route.key.clone());
+            let serving = self.serving(listener).and_then(|at| self.routes.get(at)).map(|it| it.key.clone());
             (self.attached(listener), serving)
         };
         let of = |owner: &ListenerOwner| listener_outcome::outcomes(owner, &self.merged, routes_of);
@@ -140,24 +160,4 @@ fn refusal(gateway: &Gateway, objects: &Objects) -> Option<DesiredCondition> {
         return no("UnsupportedAddress", "Only addresses of type IPAddress are supported in spec.addresses.");
     }
     None
-}
-
-/// Index of the route that serves each listener: the oldest of those attached.
-fn serving_routes(merged: &[MergedListener<'_>], routes: &[Attachment]) -> BTreeMap<usize, usize> {
-    let mut serving: BTreeMap<usize, (RouteRank, usize)> = BTreeMap::new();
-    for (at, route) in routes.iter().enumerate() {
-        for listener in route.listeners() {
-            let rank = route.rank();
-            if !merged[listener].is_served() {
-                continue;
-            }
-            match serving.get(&listener) {
-                Some((first, _)) if *first <= rank => {}
-                _ => {
-                    serving.insert(listener, (rank, at));
-                }
-            }
-        }
-    }
-    serving.into_iter().map(|(listener, (_, at))| (listener, at)).collect()
 }

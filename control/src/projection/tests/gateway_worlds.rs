@@ -10,11 +10,14 @@ use super::super::{Options, Projector, Role};
 use super::support::{NODE, options};
 use crate::api::kinds::{
     GatewayClasses, Gateways, ImportSlices, Kind, ListenerSets, Namespaces, Nodes, ReferenceGrants,
-    ServiceImports, Services, Slices, TcpRoutes, UdpRoutes,
+    ServiceImports, Services, Slices, TcpRoutes, TlsRoutes, UdpRoutes,
 };
 use crate::api::routes::AnyRoute;
 use crate::api::store::{Dirty, Objects, Store};
 use crate::projection::gateway_api::outcome::RouteParent;
+
+/// Port, protocol, namespaces of routes, and host name of a listener.
+type Listener = (u8, u8, u8, u8);
 
 /// A change of one object: of few names, so that objects meet.
 #[derive(Clone, Debug)]
@@ -26,7 +29,7 @@ enum Event {
     },
     Gateway {
         name: u8,
-        listeners: Vec<(u8, u8, u8)>,
+        listeners: Vec<Listener>,
         sets: u8,
         gone: bool,
     },
@@ -34,23 +37,24 @@ enum Event {
         name: u8,
         namespace: u8,
         gateway: u8,
-        listeners: Vec<(u8, u8, u8)>,
+        listeners: Vec<Listener>,
         created: u8,
         gone: bool,
     },
     Route {
-        kind: bool,
+        kind: u8,
         name: u8,
         namespace: u8,
         parents: Vec<(u8, u8, bool)>,
         backends: Vec<(u8, u8, u8)>,
+        hostnames: Vec<u8>,
         created: u8,
         gone: bool,
     },
     Grant {
         namespace: u8,
         from: u8,
-        kind: bool,
+        kind: u8,
         name: Option<u8>,
         gone: bool,
     },
@@ -81,9 +85,11 @@ enum Event {
 }
 
 const NAMESPACES: [&str; 3] = ["shop", "blog", "infra"];
+const ROUTES: [&str; 3] = ["TCPRoute", "UDPRoute", "TLSRoute"];
+const HOSTNAMES: [&str; 5] = ["*.example", "*.a.example", "x.a.example", "*.b.a.example", "y.example"];
 
-fn listeners() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
-    prop::collection::vec((0..4_u8, 0..3_u8, 0..4_u8), 1..4)
+fn listeners() -> impl Strategy<Value = Vec<Listener>> {
+    prop::collection::vec((0..4_u8, 0..5_u8, 0..4_u8, 0..6_u8), 1..4)
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -93,11 +99,11 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0..2_u8, listeners(), 0..3_u8, gone()).prop_map(|(name, listeners, sets, gone)| Event::Gateway { name, listeners, sets, gone }),
         2 => (0..2_u8, 0..2_u8, 0..2_u8, listeners(), 0..3_u8, gone())
             .prop_map(|(name, namespace, gateway, listeners, created, gone)| Event::Set { name, namespace, gateway, listeners, created, gone }),
-        5 => (any::<bool>(), 0..3_u8, 0..2_u8, prop::collection::vec((0..2_u8, 0..4_u8, any::<bool>()), 1..3),
-              prop::collection::vec((0..3_u8, 0..2_u8, 0..4_u8), 0..4), 0..3_u8, gone())
-            .prop_map(|(kind, name, namespace, parents, backends, created, gone)|
-                Event::Route { kind, name, namespace, parents, backends, created, gone }),
-        2 => (0..2_u8, 0..2_u8, any::<bool>(), prop::option::of(0..3_u8), gone())
+        5 => (0..3_u8, 0..3_u8, 0..2_u8, prop::collection::vec((0..2_u8, 0..4_u8, any::<bool>()), 1..3),
+              prop::collection::vec((0..3_u8, 0..2_u8, 0..4_u8), 0..4), prop::collection::vec(0..5_u8, 0..4), 0..3_u8, gone())
+            .prop_map(|(kind, name, namespace, parents, backends, hostnames, created, gone)|
+                Event::Route { kind, name, namespace, parents, backends, hostnames, created, gone }),
+        2 => (0..2_u8, 0..2_u8, 0..3_u8, prop::option::of(0..3_u8), gone())
             .prop_map(|(namespace, from, kind, name, gone)| Event::Grant { namespace, from, kind, name, gone }),
         2 => (0..3_u8, any::<bool>(), gone()).prop_map(|(name, labelled, gone)| Event::Namespace { name, labelled, gone }),
         3 => (0..3_u8, 0..2_u8, 0..3_u8, any::<bool>(), gone())
@@ -123,11 +129,14 @@ fn created(day: u8) -> String {
     if day == 0 { String::new() } else { format!(", creationTimestamp: '2026-01-0{day}T00:00:00Z'") }
 }
 
-fn listener_list(listeners: &[(u8, u8, u8)]) -> String {
-    let one = |(at, (port, protocol, from)): (usize, &(u8, u8, u8))| {
+fn listener_list(listeners: &[Listener]) -> String {
+    let one = |(at, (port, protocol, from, hostname)): (usize, &Listener)| {
         let from =
             ["All", "Same", "Selector, selector: {matchLabels: {team: a}}", "None"][usize::from(*from)];
-        let protocol = ["TCP", "UDP", "HTTP"][usize::from(*protocol)];
+        let hostname = HOSTNAMES.get(usize::from(*hostname));
+        let hostname = hostname.map(|name| format!(", hostname: '{name}'")).unwrap_or_default();
+        let tls = format!("TLS, tls: {{mode: Passthrough}}{hostname}");
+        let protocol = ["TCP", "UDP", "HTTP", &tls, &tls][usize::from(*protocol)];
         format!(
             "{{name: l{at}, port: {}, protocol: {protocol}, allowedRoutes: {{namespaces: {{from: {from}}}}}}}",
             9000 + u32::from(*port)
@@ -174,7 +183,7 @@ fn change(store: &mut Store, event: &Event) {
 
 fn change_route(store: &mut Store, event: &Event) {
     match event {
-        Event::Route { kind, name, namespace, parents, backends, created: day, gone } => {
+        Event::Route { kind, name, namespace, parents, backends, hostnames, created: day, gone } => {
             let namespace = NAMESPACES[usize::from(*namespace)];
             let parents = parents.iter().map(|(parent, section, set)| {
                 let section = if *section < 3 { format!(", sectionName: l{section}") } else { String::new() };
@@ -192,22 +201,25 @@ fn change_route(store: &mut Store, event: &Event) {
                     NAMESPACES[usize::from(*namespace)]
                 )
             });
+            let hostnames = hostnames.iter().map(|name| format!("'{}'", HOSTNAMES[usize::from(*name)]));
+            let hostnames = hostnames.collect::<Vec<_>>().join(", ");
             let yaml = format!(
-                "metadata: {{namespace: {namespace}, name: r{name}{}}}\nspec: {{parentRefs: [{}], rules: [{{backendRefs: [{}]}}]}}",
+                "metadata: {{namespace: {namespace}, name: r{name}{}}}\nspec: {{parentRefs: [{}], rules: [{{backendRefs: [{}]}}], \
+                 hostnames: [{hostnames}]}}",
                 created(*day),
                 parents.collect::<Vec<_>>().join(", "),
                 backends.collect::<Vec<_>>().join(", ")
             );
             let name = format!("r{name}");
-            if *kind {
-                apply::<TcpRoutes>(store, *gone, namespace, &name, &yaml);
-            } else {
-                apply::<UdpRoutes>(store, *gone, namespace, &name, &yaml);
+            match *kind {
+                0 => apply::<TcpRoutes>(store, *gone, namespace, &name, &yaml),
+                1 => apply::<UdpRoutes>(store, *gone, namespace, &name, &yaml),
+                _ => apply::<TlsRoutes>(store, *gone, namespace, &name, &yaml),
             }
         }
         Event::Grant { namespace, from, kind, name, gone } => {
             let namespace = NAMESPACES[usize::from(*namespace)];
-            let route = if *kind { "TCPRoute" } else { "UDPRoute" };
+            let route = ROUTES[usize::from(*kind)];
             let name = name.map(|name| format!(", name: b{name}")).unwrap_or_default();
             let yaml = format!(
                 "metadata: {{namespace: {namespace}, name: grant}}\nspec: {{from: [{{group: gateway.networking.k8s.io, kind: {route}, \
@@ -277,10 +289,10 @@ fn change_backend(store: &mut Store, event: &Event) {
 fn base(store: &mut Store) {
     change(store, &Event::Class { accepted: true, ours: true, gone: false });
     for name in 0..2 {
-        let listeners = vec![(0, 0, 0), (1, 0, 0), (0, 1, 0)];
+        let listeners = vec![(0, 0, 0, 5), (1, 0, 0, 5), (0, 1, 0, 5), (2, 3, 0, 5), (2, 3, 0, 1)];
         change(store, &Event::Gateway { name, listeners, sets: 1, gone: false });
         change(store, &Event::Namespace { name, labelled: true, gone: false });
-        change(store, &Event::Grant { namespace: name, from: 1 - name, kind: true, name: None, gone: false });
+        change(store, &Event::Grant { namespace: name, from: 1 - name, kind: 0, name: None, gone: false });
     }
     for (name, namespace) in (0..3).flat_map(|name| [(name, 0), (name, 1)]) {
         change(store, &Event::Service { name, namespace, protocol: 2, own: false, gone: false });
@@ -288,43 +300,51 @@ fn base(store: &mut Store) {
         change(store, &Event::Slice { name, namespace, endpoints, imported: false, gone: false });
         let parents = vec![(name % 2, name, false)];
         let backends = vec![(name, namespace, 1), (name, 1 - namespace, 1)];
-        let kind = name < 2;
-        change(store, &Event::Route { kind, name, namespace, parents, backends, created: 1, gone: false });
+        let kind = u8::from(name == 2);
+        let route = |kind, parents| Event::Route {
+            kind,
+            name,
+            namespace,
+            parents,
+            backends: backends.clone(),
+            hostnames: vec![name, 4 - name],
+            created: 1,
+            gone: false,
+        };
+        change(store, &route(kind, parents));
+        change(store, &route(2, vec![(name % 2, 3, false)]));
     }
 }
 
 /// All that a projector decides.
 fn decisions(projector: &Projector, objects: &Objects, table: &[Arc<Frontend>]) -> Vec<String> {
-    let mut all: Vec<String> = table.iter().map(|frontend| format!("{frontend:?}")).collect();
+    let mut all: Vec<String> = table.iter().map(|frontend| shown(frontend)).collect();
     all.extend(projector.problems().map(|problem| format!("{problem}")));
     all.extend(projector.statuses().map(|status| format!("{status:?}")));
     all.extend(projector.gateways().map(|(key, outcome)| format!("{key} {outcome:?}")));
-    let routes = objects.gateway_api.tcp_routes.values().cloned().map(AnyRoute::Tcp);
-    for route in routes.chain(objects.gateway_api.udp_routes.values().cloned().map(AnyRoute::Udp)) {
+    for route in objects.gateway_api.routes() {
         all.push(format!("{} {:?}", route.key(), projector.route_parents(&route, objects)));
     }
     all
 }
 
+/// The frontend as text. Maps of names have no order of their own.
+fn shown(frontend: &Frontend) -> String {
+    let names = frontend.server_names.iter().flat_map(|names| names.patterns());
+    let names: Vec<String> = names.map(|(name, target)| format!("{name} {target:?}")).collect();
+    format!("{:?} {names:?}", Frontend { server_names: None, ..frontend.clone() })
+}
+
 /// No frontend leads to a backend that its route may not use, and each has the backends of one route.
 fn is_permitted(frontend: &Frontend, objects: &Objects) -> bool {
-    let Some(split) = &frontend.split else { return true };
-    split.parts.iter().all(|part| match &part.target {
+    let splits = frontend.targets().filter_map(|target| target.split.as_ref());
+    splits.flat_map(|split| &split.parts).all(|part| match &part.target {
         PartTarget::Refused(_) => true,
-        PartTarget::Pool(pool) => {
-            let routes = objects.gateway_api.tcp_routes.values().cloned().map(AnyRoute::Tcp);
-            let mut routes =
-                routes.chain(objects.gateway_api.udp_routes.values().cloned().map(AnyRoute::Udp));
-            routes.any(|route| {
-                let own = *pool.service.namespace == *route.key().namespace;
-                let granted = objects
-                    .gateway_api
-                    .grants
-                    .keys()
-                    .any(|(namespace, _)| *namespace == pool.service.namespace);
-                own || granted
-            })
-        }
+        PartTarget::Pool(pool) => objects.gateway_api.routes().any(|route| {
+            let own = *pool.service.namespace == *route.key().namespace;
+            let mut grants = objects.gateway_api.grants.keys();
+            own || grants.any(|(namespace, _)| *namespace == pool.service.namespace)
+        }),
     })
 }
 
@@ -360,25 +380,26 @@ proptest! {
 fn each_parent_of_a_route_has_its_own_state() {
     let mut store = Store::default();
     change(&mut store, &Event::Class { accepted: true, ours: true, gone: false });
-    change(&mut store, &Event::Gateway { name: 0, listeners: vec![(0, 0, 0)], sets: 1, gone: false });
+    change(&mut store, &Event::Gateway { name: 0, listeners: vec![(0, 0, 0, 5)], sets: 1, gone: false });
     change(
         &mut store,
         &Event::Set {
             name: 0,
             namespace: 0,
             gateway: 0,
-            listeners: vec![(1, 0, 0)],
+            listeners: vec![(1, 0, 0, 5)],
             created: 1,
             gone: false,
         },
     );
     let parents = vec![(0, 3, false), (0, 3, true), (1, 3, false), (0, 2, false)];
     let route = Event::Route {
-        kind: true,
+        kind: 0,
         name: 0,
         namespace: 0,
         parents,
         backends: vec![(0, 0, 1)],
+        hostnames: Vec::new(),
         created: 1,
         gone: false,
     };

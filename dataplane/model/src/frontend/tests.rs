@@ -50,3 +50,40 @@ fn reasons_are_those_of_the_gateway_api() {
     ];
     assert!(all.iter().all(|reason| reason.name() == format!("{reason:?}")));
 }
+
+#[test]
+fn the_most_specific_pattern_has_a_name_even_if_it_leads_nowhere() {
+    let target = |number| Arc::new(frontend(number, Algorithm::Random, &[]));
+    let names = [
+        ("a.shop.example", Some(0)),
+        ("*.shop.example", Some(1)),
+        ("*.closed.shop.example", None),
+        ("closed.example", None),
+        ("*.example", Some(2)),
+        ("a.shop.example", Some(2)),
+    ];
+    let names = ServerNames::new(
+        vec![target(1), target(2), target(3)],
+        names.map(|(name, target)| (ServerNamePattern::new(name), target)),
+    );
+    for (name, expected) in [
+        ("a.shop.example", Some(0)),
+        ("b.shop.example", Some(1)),
+        ("b.a.shop.example", Some(1)),
+        ("x.closed.shop.example", None),
+        ("closed.shop.example", Some(1)),
+        ("closed.example", None),
+        ("shop.example", Some(2)),
+        ("example", None),
+        ("", None),
+        ("a.b.c.d.e.f.g.example", Some(2)),
+        ("shop.example.org", None),
+    ] {
+        assert_eq!(names.target(name), expected, "{name}");
+    }
+    let patterns: Vec<String> = names.patterns().iter().map(|(pattern, _)| pattern.to_string()).collect();
+    assert_eq!(
+        patterns,
+        ["a.shop.example", "closed.example", "*.closed.shop.example", "*.example", "*.shop.example",]
+    );
+}

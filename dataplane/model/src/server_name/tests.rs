@@ -1,10 +1,6 @@
 //! Tests of server names: which pattern has a name.
 
-use std::sync::Arc;
-
-use super::{ServerNamePattern, ServerNames};
-use crate::Algorithm;
-use crate::test_util::frontend;
+use super::{PatternMap, ServerNamePattern};
 
 fn pattern(text: &str) -> ServerNamePattern {
     ServerNamePattern::new(text)
@@ -34,38 +30,20 @@ fn the_intersection_is_the_narrower_pattern() {
 }
 
 #[test]
-fn the_most_specific_pattern_has_a_name_even_if_it_leads_nowhere() {
-    let target = |number| Arc::new(frontend(number, Algorithm::Random, &[]));
-    let names = [
-        ("a.shop.example", Some(0)),
-        ("*.shop.example", Some(1)),
-        ("*.closed.shop.example", None),
-        ("closed.example", None),
-        ("*.example", Some(2)),
-        ("a.shop.example", Some(2)),
-    ];
-    let names = ServerNames::new(
-        vec![target(1), target(2), target(3)],
-        names.map(|(name, target)| (pattern(name), target)),
-    );
-    for (name, expected) in [
-        ("a.shop.example", Some(0)),
-        ("b.shop.example", Some(1)),
-        ("b.a.shop.example", Some(1)),
-        ("x.closed.shop.example", None),
-        ("closed.shop.example", Some(1)),
-        ("closed.example", None),
-        ("shop.example", Some(2)),
-        ("example", None),
-        ("", None),
-        ("a.b.c.d.e.f.g.example", Some(2)),
-        ("shop.example.org", None),
-    ] {
-        assert_eq!(names.target(name), expected, "{name}");
+fn the_narrowest_pattern_covers_another() {
+    let mut patterns = PatternMap::default();
+    for text in ["*.example", "*.shop.example", "a.shop.example"] {
+        patterns.add(pattern(text), text);
     }
-    let patterns: Vec<String> = names.patterns().iter().map(|(pattern, _)| pattern.to_string()).collect();
-    assert_eq!(
-        patterns,
-        ["a.shop.example", "closed.example", "*.closed.shop.example", "*.example", "*.shop.example",]
-    );
+    for (covered, by) in [
+        ("a.shop.example", Some("a.shop.example")),
+        ("*.a.shop.example", Some("*.shop.example")),
+        ("*.shop.example", Some("*.shop.example")),
+        ("shop.example", Some("*.example")),
+        ("*.example", Some("*.example")),
+        ("example", None),
+        ("*.org", None),
+    ] {
+        assert_eq!(patterns.covering(&pattern(covered)).copied(), by, "{covered}");
+    }
 }

@@ -88,7 +88,7 @@ impl DiffView {
     /// Compares two tables.
     pub(crate) fn new(old: &RoutesView, new: &RoutesView) -> Self {
         let (before, after) = (by_place(old), by_place(new));
-        let both = || after.iter().filter_map(|(place, new)| Some((*before.get(place)?, *new)));
+        let both = || after.iter().filter_map(|(place, new)| Some((before.get(place)?, new)));
         let changed: Vec<FrontendDiff> =
             both().filter_map(|(old, new)| FrontendDiff::new(old, new)).collect();
         let (had, has) = (addresses(old), addresses(new));
@@ -210,14 +210,20 @@ impl FrontendDiff {
     }
 }
 
-/// Identity of a frontend, in the order of a routing table.
-type TablePlace = (IpAddr, u16, String);
+/// Identity of a frontend, or of one of its server names, in the order of a routing table.
+type TablePlace = (IpAddr, u16, String, Vec<String>);
 
-fn by_place(view: &RoutesView) -> BTreeMap<TablePlace, &FrontendView> {
+fn by_place(view: &RoutesView) -> BTreeMap<TablePlace, FrontendView> {
     let place = |frontend: &FrontendView| {
-        Some((frontend.address.parse().ok()?, frontend.port, frontend.protocol.clone()))
+        Some((
+            frontend.address.parse().ok()?,
+            frontend.port,
+            frontend.protocol.clone(),
+            frontend.names.clone(),
+        ))
     };
-    view.frontends.iter().filter_map(|frontend| Some((place(frontend)?, frontend))).collect()
+    let frontends = view.frontends.iter().flat_map(FrontendView::of_names);
+    frontends.filter_map(|frontend| Some((place(&frontend)?, frontend))).collect()
 }
 
 fn addresses(view: &RoutesView) -> BTreeSet<&str> {

@@ -5,6 +5,7 @@ mod gateway_status;
 mod health;
 mod limits;
 mod published;
+mod server_names;
 mod split;
 mod text;
 
@@ -27,7 +28,9 @@ pub(crate) use self::gateway_status::GatewayApiStatusView;
 pub(crate) use self::health::HealthView;
 pub(crate) use self::limits::LimitsView;
 pub(crate) use self::published::{HealthCheckView, PublishedView};
+pub(crate) use self::server_names::ServerNameView;
 pub(crate) use self::split::PartView;
+use self::split::parts_of;
 use super::problem::ProblemView;
 use crate::views::steering::SteeringView;
 
@@ -134,6 +137,13 @@ pub struct FrontendView {
     /// Backends of the route, in its order; missing if no route is attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Vec<PartView>>,
+    /// Routes of a TLS listener by server name, exact or with the first label `*`; missing for other listeners. The frontend has no
+    /// route itself then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_names: Option<BTreeMap<String, ServerNameView>>,
+    /// The server names that it is about, if it is one of [`FrontendView::of_routes`].
+    #[serde(skip)]
+    pub(crate) names: Vec<String>,
 }
 
 const KERNEL: &str = "kernel";
@@ -351,7 +361,9 @@ impl From<&Frontend> for FrontendView {
             backends: frontend.backends.iter().map(BackendView::from).collect(),
             listener: listener_name(&frontend.service),
             route: frontend.split.as_ref().map(|split| split.route.as_ref().to_owned()),
-            split: frontend.split.as_ref().map(|split| split.parts.iter().map(PartView::from).collect()),
+            split: frontend.split.as_deref().map(parts_of),
+            server_names: frontend.server_names.as_deref().map(ServerNameView::all),
+            names: Vec::new(),
         }
     }
 }
@@ -388,12 +400,10 @@ impl AffinityView {
 impl RouteView {
     /// The route `of` a frontend. If it is split, clients get the endpoints of all parts that have a weight.
     fn new(frontend: &Frontend, of: impl Fn(&Frontend) -> &Route) -> Self {
-        let whole = frontend.split.is_none().then_some(frontend);
-        let pools = frontend.split.iter().flat_map(|split| split.open_pools());
         let of_pool = |pool: &Frontend| -> Vec<EndpointAddr> {
             of(pool).candidates().iter().map(|&candidate| pool.endpoint(candidate).addr).collect()
         };
-        let mut endpoints: Vec<EndpointAddr> = whole.into_iter().chain(pools).flat_map(of_pool).collect();
+        let mut endpoints: Vec<EndpointAddr> = frontend.open_pools().flat_map(of_pool).collect();
         endpoints.sort_unstable();
         // Two clusters or parts may have the same address.
         endpoints.dedup();
@@ -434,10 +444,16 @@ impl From<&Endpoint> for EndpointView {
 }
 
 impl FrontendView {
-    /// `address:port/protocol`, IPv6 in brackets.
+    /// `address:port/protocol`, IPv6 in brackets, with the first of its server names.
     pub(crate) fn place(&self) -> String {
         let address = self.address.parse().map(|ip| SocketAddr::new(ip, self.port).to_string());
-        format!("{}/{}", address.unwrap_or_else(|_| format!("{}:{}", self.address, self.port)), self.protocol)
+        let address = address.unwrap_or_else(|_| format!("{}:{}", self.address, self.port));
+        let names = match self.names.as_slice() {
+            [] => String::new(),
+            [name] => format!(" {name}"),
+            [name, others @ ..] => format!(" {name} +{}", others.len()),
+        };
+        format!("{address}/{}{names}", self.protocol)
     }
 }
 

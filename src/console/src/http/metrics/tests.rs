@@ -95,6 +95,7 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
             lingering: Vec::new(),
         }]),
         split: None,
+        server_names: None,
     }
 }
 

@@ -103,7 +103,7 @@ fn each_mistake_in_gateways_and_routes_is_found_without_an_api_server() {
          hostname; neither is used",
         &format!("Gateway shop/gw: ListenerConflict: port 70/TCP: spec.listeners[4]: {same_port}"),
         &format!("Gateway shop/gw: ListenerConflict: port 70/TCP: spec.listeners[5]: {same_port}"),
-        "Gateway shop/gw: UnsupportedListener: port 80/TCP: spec.listeners[3]: \"HTTP\" is not TCP or UDP; the listener is \
+        "Gateway shop/gw: UnsupportedListener: port 80/TCP: spec.listeners[3]: \"HTTP\" is not TCP, UDP or TLS; the listener is \
          not served.",
         "TCPRoute shop/grant: BackendRefInvalid: spec.rules[0].backendRefs[0]: is in another namespace, and no ReferenceGrant \
          there permits it (RefNotPermitted)",

@@ -52,6 +52,8 @@ fn frontend(address: &str, endpoints: &[(&str, u16)]) -> FrontendView {
         listener: None,
         route: None,
         split: None,
+        server_names: None,
+        names: Vec::new(),
     }
 }
 

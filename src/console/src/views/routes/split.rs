@@ -1,7 +1,7 @@
 //! JSON of how a listener's traffic is split over the backends of its route.
 
 use serde::{Deserialize, Serialize};
-use sheave_model::{Frontend, PartTarget, Share, SplitPart};
+use sheave_model::{Frontend, PartTarget, Share, Split, SplitPart};
 
 use super::{AffinityView, BackendView, EndpointView, FailoverView, FrontendView, HealthView, RouteView};
 use super::{algorithm_name, text::count};
@@ -49,6 +49,11 @@ impl From<&SplitPart> for PartView {
         };
         Self { reference: part.name.as_ref().to_owned(), weight: part.weight, refused, pool }
     }
+}
+
+/// The parts of a split.
+pub(super) fn parts_of(split: &Split) -> Vec<PartView> {
+    split.parts.iter().map(PartView::from).collect()
 }
 
 impl From<&Frontend> for PoolView {

@@ -68,6 +68,7 @@ fn frontend(ip: &str, port: u16) -> Frontend {
         failover: None,
         backends: Arc::new([backend]),
         split: None,
+        server_names: None,
     }
 }
 

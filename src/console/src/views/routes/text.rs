@@ -18,6 +18,8 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
         view.generation,
         count(view.frontends.len(), "frontend")
     ));
+    let frontends = view.frontends.iter().flat_map(FrontendView::of_routes).collect();
+    let view = &RoutesView { frontends, ..view.clone() };
     text.extend(view.steering.iter().map(SteeringView::to_text));
     if !view.frontends.is_empty() {
         text += "\nFrontends: where traffic is accepted, and what clients get\n";
@@ -251,6 +253,7 @@ fn outcome(frontend: &FrontendView, route: &RouteView) -> String {
         return "closed here".to_owned();
     }
     match route.action.as_str() {
+        _ if frontend.server_names.is_some() => "reset: no route".to_owned(),
         "Forward" => {
             let endpoints = count(route.endpoints.len(), "endpoint");
             match frontend.refused_share(route) {

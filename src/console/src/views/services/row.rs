@@ -120,7 +120,7 @@ fn is_carried_by_kernel(frontend: &Frontend, facts: ServiceFacts<'_>) -> bool {
 
 /// Address and error of the first unhealthy endpoint.
 fn first_unhealthy(frontend: &Frontend, facts: ServiceFacts<'_>) -> Option<String> {
-    open_pools(frontend).into_iter().find_map(|pool| {
+    frontend.open_pools().find_map(|pool| {
         let health = facts.active.health().of(&pool.service)?;
         let mut endpoints = pool.backends.iter().flat_map(|backend| &backend.endpoints);
         endpoints.find_map(|it| Some(format!("{}: {}", it.addr, health.reason(it.addr)?)))
@@ -133,14 +133,6 @@ fn total(clusters: &[ClusterRow], count: impl Fn(&ClusterRow) -> usize) -> usize
 
 fn healthy(clusters: &[ClusterRow]) -> usize {
     total(clusters, |it| it.serving - it.unhealthy)
-}
-
-/// The frontend itself, or the pools of its parts that have a weight.
-fn open_pools(frontend: &Frontend) -> Vec<&Frontend> {
-    match &frontend.split {
-        Some(split) => split.open_pools().collect(),
-        None => vec![frontend],
-    }
 }
 
 fn clusters(
@@ -175,7 +167,7 @@ type ClusterBackends<'a> = (&'a str, Vec<(&'a Frontend, &'a Backend)>);
 /// The backends of a frontend, or those of all its pools, by cluster in the order of their first.
 fn by_cluster(frontend: &Frontend) -> Vec<ClusterBackends<'_>> {
     let mut groups: Vec<ClusterBackends<'_>> = Vec::new();
-    for pool in open_pools(frontend) {
+    for pool in frontend.open_pools() {
         for backend in &*pool.backends {
             match groups.iter_mut().find(|(name, _)| *name == &*backend.cluster) {
                 Some((_, backends)) => backends.push((pool, backend)),

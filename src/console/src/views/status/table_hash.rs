@@ -41,6 +41,7 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
         failover,
         backends,
         split,
+        server_names,
     } = frontend;
     let nobody = *source_ranges.allowed() == AddressSet::default();
     (addr, kind, service, affinity).hash(hasher);
@@ -63,6 +64,10 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
             PartTarget::Refused(reason) => reason.hash(hasher),
         }
     }
+    for (name, target) in server_names.iter().flat_map(|names| names.patterns()) {
+        (name, target.is_some()).hash(hasher);
+        target.into_iter().for_each(|target| hash_frontend(target, hasher));
+    }
 }
 
 /// The path is left out, since it belongs to each gateway.
@@ -73,12 +78,21 @@ fn hash_address(EndpointAddr { ip, port, path: _ }: EndpointAddr, hasher: &mut D
 #[cfg(test)]
 mod tests {
     use sheave_model::test_util::{frontend, table};
-    use sheave_model::{Algorithm, Failover, HealthPolicy, Route, SourceRanges, Spread, Weight};
+    use std::sync::Arc;
+
+    use sheave_model::{
+        Algorithm, Failover, HealthPolicy, Route, ServerNamePattern, ServerNames, SourceRanges, Spread,
+        Weight,
+    };
 
     use super::*;
 
     fn web() -> Frontend {
         frontend(1, Algorithm::Random, &[(1, 100), (2, 100)])
+    }
+
+    fn names(name: &str, target: Option<usize>) -> Arc<ServerNames> {
+        ServerNames::new(vec![Arc::new(web())], [(ServerNamePattern::new(name), target)]).into()
     }
 
     fn changed(change: impl FnOnce(&mut Frontend)) -> String {
@@ -109,6 +123,9 @@ mod tests {
             of(&table(vec![web()])),
             of(&table(vec![web(), frontend(2, Algorithm::Random, &[])])),
             changed(|it| it.algorithm = Algorithm::Maglev),
+            changed(|it| it.server_names = Some(names("a.example", None))),
+            changed(|it| it.server_names = Some(names("a.example", Some(0)))),
+            changed(|it| it.server_names = Some(names("b.example", Some(0)))),
             changed(|it| it.source_ranges = SourceRanges::new(vec!["10.0.0.0/8".parse().unwrap()]).into()),
             changed(|it| it.source_ranges = SourceRanges::showing(Vec::new(), AddressSet::default()).into()),
             changed(|it| it.proxied_by = Some(AddressSet::all().into())),

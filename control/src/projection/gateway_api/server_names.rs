@@ -1,0 +1,101 @@
+//! Server names of TLS listeners that share a port: which listener and route has each of them. The narrowest listener that has a name is
+//! final: a name that it has no route for falls through to no other one. Within it, the oldest route has a name, each name by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sheave_model::{PatternMap, ServerNamePattern};
+
+use super::attachment::Attachment;
+use super::listeners::MergedListener;
+
+/// Largest number of names of one port; those of the youngest routes beyond it lead nowhere.
+const MOST_NAMES: usize = 65_536;
+
+/// What a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NameTarget {
+    /// Index of the listener.
+    pub(super) listener: usize,
+    /// Index of the route.
+    pub(super) route: usize,
+}
+
+/// Number of names that a route has at a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct NameCount {
+    /// Names that lead to the route.
+    pub(super) won: usize,
+    /// Names that listener and route have in common.
+    pub(super) wanted: usize,
+}
+
+/// The server names of a port.
+#[derive(Debug, Default)]
+pub(super) struct PortNames {
+    /// What each name leads to; `None` = to nothing, since its listener has no route for it.
+    pub(super) targets: BTreeMap<ServerNamePattern, Option<NameTarget>>,
+    /// Names of each route at each listener.
+    pub(super) counts: BTreeMap<NameTarget, NameCount>,
+}
+
+/// The names that a listener and a route have in common, each once.
+pub(super) fn common<'a>(
+    listener: &MergedListener<'_>,
+    hostnames: &'a [ServerNamePattern],
+) -> impl Iterator<Item = ServerNamePattern> + use<'a> {
+    let of_listener = listener.pattern.clone();
+    hostnames.iter().filter_map(move |hostname| match &of_listener {
+        None => Some(hostname.clone()),
+        Some(pattern) => pattern.intersection(hostname).cloned(),
+    })
+}
+
+impl PortNames {
+    /// The names of the listeners with these indexes, which have one port. `routes` are sorted by age.
+    pub(super) fn new(
+        merged: &[MergedListener<'_>],
+        listeners: &[usize],
+        routes: &[(usize, &Attachment)],
+    ) -> Self {
+        let mut this = Self::default();
+        let mut owners = PatternMap::default();
+        let mut open = None;
+        for &at in listeners {
+            match merged[at].pattern.clone() {
+                Some(pattern) => owners.add(pattern, at),
+                None => open = Some(at),
+            }
+        }
+        let here: BTreeSet<usize> = listeners.iter().copied().collect();
+        for &(route, attachment) in routes {
+            for listener in attachment.listeners().into_iter().filter(|it| here.contains(it)) {
+                let target = NameTarget { listener, route };
+                for name in common(&merged[listener], &attachment.hostnames) {
+                    let is_owner = owners.covering(&name).copied().or(open) == Some(listener);
+                    this.give(name, target, is_owner);
+                }
+            }
+        }
+        for pattern in listeners.iter().filter_map(|&at| merged[at].pattern.clone()) {
+            this.targets.entry(pattern).or_default();
+        }
+        this
+    }
+
+    fn give(&mut self, name: ServerNamePattern, target: NameTarget, is_owner: bool) {
+        let count = self.counts.entry(target).or_default();
+        match self.targets.get(&name) {
+            // The intersection with another host name of the route.
+            Some(Some(same)) if *same == target => return,
+            None if is_owner && self.targets.len() < MOST_NAMES => {
+                self.targets.insert(name, Some(target));
+                count.won += 1;
+            }
+            _ => {}
+        }
+        count.wanted += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;
