@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use sheave_dataplane::balance::hash::mix;
 use sheave_dataplane::select::affinity::{AffinityTable, Scope};
 use sheave_dataplane::select::{ActiveTable, EndpointHealth, PickRequest};
+use sheave_dataplane::{ClientHelloParser, ParsedClientHello};
 use sheave_model::{
     AddressSet, Affinity, AffinityScope, Algorithm, Backend, Candidate, ClientAddr, Endpoint, Failover,
     Frontend, FrontendAddr, Protocol, Route, Spread, Weight,
@@ -20,7 +21,7 @@ use sheave_model::{
 #[path = "support/frontends.rs"]
 mod frontends;
 
-use frontends::{endpoint_addr, frontend, frontend_addr, split_frontend, table};
+use frontends::{endpoint_addr, frontend, frontend_addr, named_frontend, split_frontend, table};
 
 const STICKY: Affinity =
     Affinity::ClientIp { timeout: Duration::from_secs(10_800), scope: AffinityScope::Port };
@@ -186,6 +187,49 @@ fn splits(criterion: &mut Criterion) {
     }
 }
 
+/// Cost that server names add before a pick: parsing the ClientHello, and looking up the name in it.
+fn server_names(criterion: &mut Criterion) {
+    let browser = include_bytes!("../tests/fuzz/corpus/client_hello/chromium");
+    let curl = include_bytes!("../tests/fuzz/corpus/client_hello/curl");
+    for (client, bytes) in [("Chromium", &browser[..]), ("curl", curl)] {
+        criterion.bench_function(&format!("server name/ClientHello of {client}"), |bencher| {
+            bencher.iter(|| ClientHelloParser::default().parse(black_box(bytes)));
+        });
+    }
+    // As much as a hostile client can send, in records and segments of a byte.
+    let hostile = [&[1, 0, 40, 0, 3, 3][..], &[0; 32], &[0, 0x20, 0], &[0; 11_000]].concat();
+    let hostile: Vec<u8> = hostile.iter().flat_map(|byte| [22, 3, 3, 0, 1, *byte]).collect();
+    criterion.bench_function("server name/64 KiB byte by byte", |bencher| {
+        bencher.iter(|| {
+            let mut parser = ClientHelloParser::default();
+            let mut results = hostile.iter().map(|byte| parser.parse(&[*byte]));
+            results.find(|result| !matches!(result, ParsedClientHello::Incomplete))
+        });
+    });
+    let whole = named_frontend(1, 10_000);
+    let addr = whole.addr;
+    let active = ActiveTable::compile(table([whole]), &ActiveTable::default());
+    let Some(frontend) = active.get(addr) else { return };
+    let ask = |name: String| frontend.target(black_box(&name)).is_some();
+    for (kind, suffix) in [("exact", ""), ("wildcard", ".below"), ("unknown", ".org")] {
+        let mut number = 0u64;
+        criterion.bench_function(&format!("server name/one of 10,000/{kind}"), |bencher| {
+            let name = |number: u64| match suffix {
+                ".below" => format!("a.b.n{}.example", mix(number) % 10_000),
+                suffix => format!("n{}.example{suffix}", mix(number) % 10_000),
+            };
+            bencher.iter_batched(
+                || {
+                    number += 1;
+                    name(number)
+                },
+                ask,
+                criterion::BatchSize::SmallInput,
+            );
+        });
+    }
+}
+
 fn sticking(criterion: &mut Criterion) {
     for (frontends, endpoints) in [(10, 10), (10, 1_000), (10_000, 10)] {
         let active = active(Algorithm::LeastConnections, STICKY, frontends, endpoints);
@@ -274,5 +318,5 @@ fn config() -> Criterion {
         .measurement_time(Duration::from_secs(1))
 }
 
-criterion_group! {name = benches; config = config(); targets = balancing, clusters, splits, sticking, returning, source_lists}
+criterion_group! {name = benches; config = config(); targets = balancing, clusters, splits, server_names, sticking, returning, source_lists}
 criterion_main!(benches);

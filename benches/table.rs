@@ -16,7 +16,7 @@ use sheave_test_support::usage;
 #[path = "support/frontends.rs"]
 mod frontends;
 
-use frontends::{endpoint_addr, frontend, frontend_addr, table};
+use frontends::{endpoint_addr, frontend, frontend_addr, named_frontend, named_target, table, with_targets};
 
 const FRONTENDS: u32 = 10_000;
 
@@ -54,6 +54,7 @@ fn tables(criterion: &mut Criterion) {
         let empty = ActiveTable::default();
         bencher.iter_batched(setup, |old| ActiveTable::compile(old, &empty), BatchSize::LargeInput);
     });
+    names(criterion);
     for (frontends, endpoints) in [(FRONTENDS, 10), (FRONTENDS / 10, 100)] {
         let all = table((0..frontends).map(|number| hashed(number, endpoints)));
         let name = format!("table/compile/{frontends} Maglev frontends of {endpoints} endpoints, all new");
@@ -66,6 +67,29 @@ fn tables(criterion: &mut Criterion) {
             );
         });
     }
+}
+
+/// One frontend with 10,000 server names, one of which gets another endpoint. The other targets are shared, as the control loop shares
+/// them.
+fn names(criterion: &mut Criterion) {
+    let whole = named_frontend(1, FRONTENDS);
+    let mut targets: Vec<Arc<Frontend>> =
+        whole.server_names.iter().flat_map(|names| names.targets()).cloned().collect();
+    if let Some(target) = targets.get_mut(FRONTENDS as usize / 2) {
+        Arc::make_mut(target).split = named_target(FRONTENDS / 2, 2 * FRONTENDS + 1).split;
+    }
+    let after = with_targets(&whole, targets);
+    let [before, after] = [whole, after].map(|whole| table([whole]));
+    let empty = ActiveTable::default();
+    let active = ActiveTable::compile(before.clone(), &empty);
+    criterion.bench_function("table/compile/10,000 server names, all new", |bencher| {
+        let setup = || before.clone();
+        bencher.iter_batched(setup, |before| ActiveTable::compile(before, &empty), BatchSize::LargeInput);
+    });
+    criterion.bench_function("table/compile/10,000 server names, one changed", |bencher| {
+        let setup = || after.clone();
+        bencher.iter_batched(setup, |after| ActiveTable::compile(after, &active), BatchSize::LargeInput);
+    });
 }
 
 /// Frontend whose endpoints are chosen by the hash of the client, which needs the most memory.

@@ -19,7 +19,7 @@ pub use tcp::{CloseReason, TcpCounters, TcpTotals};
 pub use udp::{DropReason, Traffic, UdpCounters, UdpTotals};
 
 /// Size per frontend and worker.
-const _: () = assert!(size_of::<TcpCounters>() <= 240);
+const _: () = assert!(size_of::<TcpCounters>() <= 264);
 
 /// Totals of all frontends since the start. Frontends that leave are not subtracted, so no counter ever decreases.
 #[derive(Debug)]

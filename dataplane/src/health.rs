@@ -212,8 +212,7 @@ impl Health {
                 Report::Answered(key) => self.answered(key),
                 Report::Failed { key, frontend, from, error, moment } => {
                     // The endpoint may have left since.
-                    let is_judge = |it: &ServicePort| *it == key.service;
-                    if !active.get(frontend).is_some_and(|it| it.judges(key.addr).any(is_judge)) {
+                    if !active.get(frontend).is_some_and(|it| it.is_judge(&key.service, key.addr)) {
                         continue;
                     }
                     let silent =

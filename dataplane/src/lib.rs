@@ -53,6 +53,9 @@ pub use memory::{MemoryWatch, memory_limit};
 pub use sys::privileges::give_up_privileges;
 pub use sys::raise_open_files;
 pub use sys::tun::{check_tun, open_tun};
+pub use tcp::client_hello::{
+    ClientHelloError, ClientHelloParser, LONGEST_HELLO, ParsedClientHello, server_name,
+};
 pub use transparent::return_path::ReturnPathError;
 pub use udp::local_ports::claim::LocalPortsError;
 pub use worker::context::{Settings, Timeouts};

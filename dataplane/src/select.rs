@@ -6,6 +6,7 @@ pub mod affinity;
 mod candidates;
 mod endpoint_health;
 mod endpoint_load;
+mod server_names;
 mod split;
 
 #[cfg(test)]
@@ -161,7 +162,7 @@ impl ActiveTable {
                 let limiter = limiters.get(&spec);
                 let active = ActiveFrontend::compile(
                     spec,
-                    &health,
+                    (&health, &HashSet::new()),
                     limiter,
                     before.as_ref().map(|ByAddr(before)| &**before),
                 );
@@ -187,7 +188,7 @@ impl ActiveTable {
                 shard.iter().filter(|ByAddr(it)| it.is_judged_by(&changed)).cloned().collect();
             for ByAddr(before) in affected {
                 let (spec, limiter) = (Arc::clone(before.spec()), before.limiter().cloned());
-                let after = ActiveFrontend::compile(spec, &health, limiter, Some(&before));
+                let after = ActiveFrontend::compile(spec, (&health, &changed), limiter, Some(&before));
                 Arc::make_mut(shard).replace(ByAddr(Arc::new(after)));
             }
         }

@@ -1,15 +1,17 @@
 //! TCP connections from accept to close. A connection stays on the worker that accepted it, or on the one that it was handed to.
 //!
 //! A connection passes these modules: `accept` takes it from its listening socket; `setup` reads the client's address if the peer is a
-//! trusted proxy, and picks an endpoint; `connect` connects to the endpoint; `relay` moves bytes. `connection_table` holds all
+//! trusted proxy, and the server name if the frontend has server names, and picks an endpoint; `connect` connects to the endpoint; `relay` moves bytes. `connection_table` holds all
 //! connections and schedules their turns.
 
 mod accept;
+pub(crate) mod client_hello;
 mod connect;
 mod connection_table;
 mod idle_clock;
 mod pipe_pool;
 mod port_search;
+mod read_client_hello;
 mod read_proxy_header;
 mod relay;
 mod session;

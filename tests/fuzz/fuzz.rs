@@ -5,6 +5,7 @@
 #![no_main]
 
 mod annotations;
+mod client_hello;
 mod invariants;
 mod manifests;
 mod proxy_header;
@@ -30,6 +31,7 @@ static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("SHEAVE_FUZZ_TARGET").unwrap_or_default();
     match name.as_str() {
         "annotations" => |bytes| annotations::run(text(bytes)),
+        "client_hello" => client_hello::run,
         "manifests" => manifests::run,
         "proxy_header" => proxy_header::run,
         #[cfg(fuzzing)]

@@ -364,11 +364,21 @@ impl Frontend {
     }
 
     /// The route `of` the frontend. If it is split, the first one of its open pools that forwards; Reject if there is none: the whole
-    /// frontend then refuses those clients, as one without endpoints does.
+    /// frontend then refuses those clients, as one without endpoints does. If it has server names, the first one of their targets that
+    /// forwards; Reject if there is none: each connection is then reset, but only [after it is accepted](Self::is_bound).
     pub fn route(&self, of: impl Fn(&Self) -> &Route) -> &Route {
-        let Some(split) = &self.split else { return of(self) };
-        let mut routes = split.open_pools().map(of);
+        if self.split.is_none() && self.server_names.is_none() {
+            return of(self);
+        }
+        let mut routes = self.open_pools().map(of);
         routes.find(|route| matches!(route, Route::Forward(_))).unwrap_or(&Route::Reject)
+    }
+
+    /// Whether clients can connect, if only to be dropped. Without a route they are refused, unless there are server names: what a
+    /// client asks for is known only once it has connected, so each one can, and those that no name has are reset.
+    pub fn is_bound(&self) -> bool {
+        let is_reject = |of: fn(&Self) -> &Route| *self.route(of) == Route::Reject;
+        self.server_names.is_some() || !(is_reject(|it| &it.external) && is_reject(|it| &it.internal))
     }
 
     /// Whether any endpoint still serves, Ready or Terminating.

@@ -8,7 +8,8 @@ use crate::source_ranges::SourceRanges;
 use crate::{
     Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState, Frontend,
     FrontendAddr, FrontendKind, FrontendSource, LogSample, PartTarget, PathChoice, Protocol, RefusedPart,
-    Route, ServiceLimits, ServicePort, ServiceTimeouts, Split, SplitPart, Weight,
+    Route, ServerNamePattern, ServerNames, ServiceLimits, ServicePort, ServiceTimeouts, Split, SplitPart,
+    Weight,
 };
 
 /// The address of the `number`th frontend.
@@ -131,6 +132,35 @@ pub fn change_pools(whole: &mut Frontend, mut change: impl FnMut(&mut Frontend))
 pub fn move_split(whole: &mut Frontend, addr: FrontendAddr) {
     (whole.addr, whole.service.protocol) = (addr, addr.protocol);
     change_pools(whole, |pool| (pool.addr, pool.service.protocol) = (addr, addr.protocol));
+}
+
+/// The `number`th frontend, of a Gateway, with these server names and what they lead to.
+pub fn with_server_names<'a>(
+    number: u32,
+    targets: impl IntoIterator<Item = (&'a str, Frontend)>,
+) -> Frontend {
+    let mut whole = frontend(number, Algorithm::Random, &[]);
+    whole.service.source = FrontendSource::Gateway;
+    set_server_names(&mut whole, targets);
+    whole
+}
+
+/// Gives a frontend these server names, which lead to frontends that are split: their routes are called by the names, and they get the
+/// address and the Service port.
+pub fn set_server_names<'a>(whole: &mut Frontend, targets: impl IntoIterator<Item = (&'a str, Frontend)>) {
+    let (names, targets): (Vec<_>, Vec<_>) = targets.into_iter().unzip();
+    let named = |(name, mut target): (&&str, Frontend)| {
+        move_split(&mut target, whole.addr);
+        target.service = whole.service.clone();
+        if let Some(split) = &mut target.split {
+            Arc::make_mut(split).route = format!("TLSRoute default/{name}").into();
+        }
+        Arc::new(target)
+    };
+    let targets = names.iter().zip(targets).map(named).collect();
+    let patterns = names.iter().zip(0..).map(|(name, index)| (ServerNamePattern::new(name), Some(index)));
+    whole.server_names = Some(Arc::new(ServerNames::new(targets, patterns)));
+    (whole.external, whole.internal, whole.backends) = (Route::Reject, Route::Reject, Arc::new([]));
 }
 
 /// A table of these frontends, of generation 1.

@@ -33,6 +33,12 @@ labelled! {
         Denied = "denied",
         /// A trusted proxy did not send a complete and valid PROXY protocol header in time.
         BadProxyHeader = "bad_proxy_header",
+        /// A client of a frontend with server names did not send a whole and valid TLS ClientHello in time.
+        BadClientHello = "bad_client_hello",
+        /// The ClientHello names no server, or what it names is no host name.
+        NoServerName = "no_server_name",
+        /// No destination has the server name of the ClientHello.
+        NoRoute = "no_route",
         /// The client that a PROXY protocol header named exceeded a limit.
         OverLimit = "over_limit",
         /// Peers left too much data unread while memory had run out.

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::success_watch::SuccessWatch;
 use super::suspect::FailureMoment;
-use crate::select::ActiveTable;
+use crate::select::{ActiveFrontend, ActiveTable};
 
 /// Length of the queue of reports. Reports beyond it are lost: that many failures suffice.
 const WAITING: usize = 1024;
@@ -81,13 +81,13 @@ impl Reports {
     pub(crate) fn failed(
         &self,
         table: &ActiveTable,
-        frontend: FrontendAddr,
+        active: &ActiveFrontend,
         addr: EndpointAddr,
         from: ConnectedFrom,
         error: io::Error,
         at: Instant,
     ) {
-        let Some(active) = table.get(frontend) else { return };
+        let frontend = active.spec().addr;
         let (health, suspects, error) = (table.health(), self.suspects.load(), Arc::new(error));
         for service in active.judges(addr) {
             if health.is_unhealthy(service, addr) && health.trial(service, addr).is_none() {
@@ -102,21 +102,25 @@ impl Reports {
         }
     }
 
-    /// Reports that an endpoint answered a client of this frontend.
-    pub(crate) fn answered(&self, table: &ActiveTable, frontend: FrontendAddr, endpoint: EndpointAddr) {
-        if self.any_suspect.load(Ordering::Relaxed) {
-            self.report_success(table, frontend, endpoint);
+    /// Reports that an endpoint answered a client of the frontend that `active` looks up, only if need be.
+    pub(crate) fn answered<'t>(
+        &self,
+        endpoint: EndpointAddr,
+        active: impl FnOnce() -> Option<&'t Arc<ActiveFrontend>>,
+    ) {
+        if self.any_suspect.load(Ordering::Relaxed)
+            && let Some(active) = active()
+        {
+            self.report_success(active, endpoint);
         }
     }
 
     #[cold]
-    fn report_success(&self, table: &ActiveTable, frontend: FrontendAddr, addr: EndpointAddr) {
+    fn report_success(&self, active: &ActiveFrontend, addr: EndpointAddr) {
         let suspects = self.suspects.load();
         let waiting = suspects.get(&addr).into_iter().flatten();
         for (service, watch) in waiting.filter(|(_, watch)| watch.is_armed()) {
-            if table.get(frontend).is_some_and(|frontend| frontend.judges(addr).any(|it| it == service))
-                && watch.succeeded()
-            {
+            if active.is_judge(service, addr) && watch.succeeded() {
                 let key = EndpointKey { service: service.clone(), addr };
                 if self.sender.try_send(Report::Answered(key)).is_err() {
                     watch.arm();

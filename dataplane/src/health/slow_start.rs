@@ -158,14 +158,20 @@ impl SlowStart {
 /// Endpoints that a frontend did not have before. None for a new frontend or a new pool of a split one, since all their endpoints start
 /// together.
 pub(super) fn new_endpoints(frontend: &Frontend, previous: Option<&Frontend>) -> Vec<EndpointKey> {
-    let Some(previous) = previous else { return Vec::new() };
+    let slow = || frontend.pools().filter(|pool| !pool.health.slow_start.is_zero());
+    let services: HashSet<&ServicePort> = slow().map(|pool| &pool.service).collect();
+    if services.is_empty() {
+        return Vec::new();
+    }
+    // One walk for all services: with server names, there may be thousands of pools.
+    let mut known = HashMap::<&ServicePort, HashSet<EndpointAddr>>::new();
+    let before = previous.into_iter().flat_map(Frontend::pools);
+    for pool in before.filter(|pool| services.contains(&pool.service)) {
+        known.entry(&pool.service).or_default().extend(endpoints(pool));
+    }
     let mut all = Vec::new();
-    for pool in frontend.pools().filter(|pool| !pool.health.slow_start.is_zero()) {
-        let mut before = previous.pools().filter(|before| before.service == pool.service).peekable();
-        if before.peek().is_none() {
-            continue;
-        }
-        let known: HashSet<EndpointAddr> = before.flat_map(endpoints).collect();
+    for pool in slow() {
+        let Some(known) = known.get(&pool.service) else { continue };
         let new = endpoints(pool).filter(|addr| !known.contains(addr));
         all.extend(new.map(|addr| EndpointKey { service: pool.service.clone(), addr }));
     }

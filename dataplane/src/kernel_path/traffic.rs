@@ -49,15 +49,15 @@ pub(crate) fn take_in(
         }
         Seen::Failed => {
             let table = table.load();
-            let masquerade = table.get(frontend).map(|active| forwarding::masquerade(active));
+            let Some(active) = table.get(frontend) else { return };
             // Either way the gateway has to fail as well.
-            let from = match masquerade {
-                Some(Masquerade::Nobody | Masquerade::Internal) => ConnectedFrom::Client,
-                Some(Masquerade::Everyone) | None => ConnectedFrom::ByClient,
+            let from = match forwarding::masquerade(active) {
+                Masquerade::Nobody | Masquerade::Internal => ConnectedFrom::Client,
+                Masquerade::Everyone => ConnectedFrom::ByClient,
             };
             let addr = EndpointAddr::new(endpoint.ip(), endpoint.port());
             let error = std::io::ErrorKind::ConnectionRefused.into();
-            reports.failed(&table, frontend, addr, from, error, Instant::now());
+            reports.failed(&table, active, addr, from, error, Instant::now());
         }
     })
 }

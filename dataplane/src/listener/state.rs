@@ -20,8 +20,12 @@ pub(super) enum ListenerState {
 impl ListenerState {
     /// The state that the table requires. `internal` are the clients inside the cluster.
     pub(super) fn of(frontend: &Frontend, internal: &Arc<AddressSet>, syn_policy: SynPolicy) -> Self {
+        if !frontend.is_bound() {
+            return Self::Closed;
+        }
         let scope = match (frontend.route(|it| &it.external), frontend.route(|it| &it.internal)) {
-            (Route::Reject, Route::Reject) => return Self::Closed,
+            // What its server name leads to is known only once a client has connected.
+            _ if frontend.server_names.is_some() => ClientScope::Everyone,
             (Route::Drop | Route::Reject, Route::Drop | Route::Reject) => ClientScope::Nobody,
             (Route::Forward(_), Route::Forward(_)) => ClientScope::Everyone,
             (Route::Forward(_), _) => ClientScope::Outside(Arc::clone(internal)),
@@ -80,7 +84,7 @@ impl Admission {
 
 #[cfg(test)]
 mod tests {
-    use sheave_model::test_util::{pool, refused, split};
+    use sheave_model::test_util::{pool, refused, split, with_server_names};
     use sheave_model::{Algorithm, SplitPart};
 
     use super::*;
@@ -97,5 +101,20 @@ mod tests {
         assert!(!is_open([refused("gone", 9), pool(1, 0, endpoint)]));
         assert!(!is_open([refused("gone", 9), pool(1, 1, &[])]));
         assert!(!is_open([]));
+    }
+
+    #[test]
+    fn server_names_listen_to_all_allowed_clients_even_if_no_name_leads_anywhere() {
+        let closed = split(1, Algorithm::Random, [refused("gone", 1)]);
+        let ranges = Arc::new(SourceRanges::new(vec!["192.0.2.0/24".parse().unwrap()]));
+        for names in [with_server_names(1, []), with_server_names(1, [("a.example", closed)])] {
+            let whole = Frontend { source_ranges: Arc::clone(&ranges), ..names };
+            match ListenerState::of(&whole, &Arc::default(), SynPolicy::Accept) {
+                ListenerState::Open(admission) => {
+                    assert_eq!(admission.sources(whole.addr.ip), *ranges.allowed());
+                }
+                ListenerState::Closed => panic!("refused before a name is known"),
+            }
+        }
     }
 }

@@ -1,4 +1,6 @@
-//! A frontend compiled for picking: route, then the part of a split, then affinity, then balancer.
+//! A frontend compiled for picking: the target of the server name, route, then the part of a split, then affinity, then balancer.
+
+mod compile;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -7,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use sheave_model::{
     AddressSet, Affinity, AffinityScope, Algorithm, ClientAddr, ClientSource, ClientSources, EndpointAddr,
-    Frontend, FrontendAddr, LogSample, Route, ServicePort, ServiceTimeouts,
+    Frontend, FrontendAddr, LogSample, ServicePort, ServiceTimeouts,
 };
 
-use super::affinity::{AffinityTable, Scope, ScopeOwner};
+use super::affinity::{AffinityTable, Scope};
 use super::candidates::Candidates;
-use super::endpoint_health::EndpointHealth;
 use super::endpoint_load::{EndpointLoad, ServingEndpoints};
-use super::split::{ActiveSplit, PartId, SplitPool};
+use super::server_names::ActiveServerNames;
+use super::split::{ActiveSplit, PartId, SplitPool, weighted_shares};
 use super::{Origin, Pick, PickRequest, Picked, RefusedShare};
 use crate::balance::hash;
 use crate::balance::maglev::Maglev;
@@ -50,13 +52,15 @@ enum ActiveRoute {
     /// The frontend is split; its pools have the routes of all clients. A kind of route, so that frontends without a split, whose picks
     /// match it anyway, pay nothing for it.
     Split(Box<ActiveSplit<ActiveFrontend>>),
+    /// The frontend has server names; their targets have the routes of all clients. A kind of route for the same reason.
+    ServerNames(Box<ActiveServerNames<ActiveFrontend>>),
 }
 
 impl ActiveRoute {
     fn candidates(&self) -> Option<&Candidates> {
         match self {
             Self::Forward(candidates) => Some(candidates),
-            Self::Reject | Self::Drop | Self::Split(_) => None,
+            Self::Reject | Self::Drop | Self::Split(_) | Self::ServerNames(_) => None,
         }
     }
 }
@@ -93,79 +97,6 @@ pub struct ActiveFrontend {
 }
 
 impl ActiveFrontend {
-    /// Compiles `spec`, keeping the loads, turns and Maglev tables of `previous` that are still valid.
-    pub(super) fn compile(
-        spec: Arc<Frontend>,
-        health: &EndpointHealth,
-        limiter: Option<Arc<Limiter>>,
-        previous: Option<&Self>,
-    ) -> Self {
-        let serving = ServingEndpoints::new(&spec, previous.map(|previous| &previous.serving));
-        let split = spec.split.as_ref().map(|split| {
-            let before = previous.and_then(Self::split);
-            let pool = |pool: &Arc<Frontend>, owner: ScopeOwner<'_>, before: Option<&Self>| {
-                Self::compile_pool(Arc::clone(pool), health, serving.of_pool(pool), owner, before)
-            };
-            ActiveRoute::Split(Box::new(ActiveSplit::compile(&spec, split, before, pool)))
-        });
-        // A frontend that was split before has nothing to keep but its endpoints, and the other way round.
-        let previous = previous.filter(|previous| previous.split().is_none());
-        let owner = Arc::clone(&spec);
-        let mut whole = Self::compile_pool(spec, health, serving, ScopeOwner::Port(&owner.service), previous);
-        whole.limiter = limiter;
-        if let Some(split) = split {
-            (whole.external, whole.internal, whole.sticky) = (split, None, None);
-        }
-        whole
-    }
-
-    /// Compiles a frontend that is not split, or a pool of one that is, whose endpoints are `serving`. `owner` has its affinity records.
-    fn compile_pool(
-        spec: Arc<Frontend>,
-        health: &EndpointHealth,
-        serving: ServingEndpoints,
-        owner: ScopeOwner<'_>,
-        previous: Option<&Self>,
-    ) -> Self {
-        let health = health.of(&spec.service);
-        let algorithm = effective_algorithm(&spec);
-        let mut known: Vec<Arc<Maglev>> = previous.into_iter().flat_map(Self::maglevs).collect();
-        let prepare = |route: &Route, origin, known: &[Arc<Maglev>]| match route {
-            Route::Forward(candidates) => {
-                let turns = previous.and_then(|previous| previous.route_of(origin).candidates());
-                Candidates::compile(&spec, algorithm, candidates, health, &serving, (turns, known))
-                    .map_or(ActiveRoute::Reject, ActiveRoute::Forward)
-            }
-            Route::Reject => ActiveRoute::Reject,
-            Route::Drop => ActiveRoute::Drop,
-        };
-        let external = prepare(&spec.external, Origin::External, &known);
-        let internal = (spec.internal != spec.external).then(|| {
-            known.extend(external.candidates().into_iter().flat_map(Candidates::maglevs));
-            Box::new(prepare(&spec.internal, Origin::Internal, &known))
-        });
-        let sticky = match spec.affinity {
-            Affinity::None => None,
-            Affinity::ClientIp { timeout, scope: reach } => {
-                Some(Sticky { scope: Scope::of_owner(owner, reach), reach, timeout })
-            }
-        };
-        Self {
-            addr: spec.addr,
-            ranged: *spec.source_ranges.allowed() != AddressSet::all(),
-            client_sources: spec.client_sources,
-            sticky,
-            serving,
-            external,
-            internal,
-            limiter: None,
-            proxied_by: spec.proxied_by.clone(),
-            timeouts: spec.timeouts,
-            logged: spec.logged,
-            spec,
-        }
-    }
-
     fn maglevs(&self) -> impl Iterator<Item = Arc<Maglev>> {
         let routes = [Some(&self.external), self.internal.as_deref()];
         routes.into_iter().flatten().filter_map(ActiveRoute::candidates).flat_map(Candidates::maglevs)
@@ -179,15 +110,56 @@ impl ActiveFrontend {
     fn split(&self) -> Option<&ActiveSplit<Self>> {
         match &self.external {
             ActiveRoute::Split(split) => Some(split),
-            ActiveRoute::Forward(_) | ActiveRoute::Reject | ActiveRoute::Drop => None,
+            ActiveRoute::Forward(_)
+            | ActiveRoute::Reject
+            | ActiveRoute::Drop
+            | ActiveRoute::ServerNames(_) => None,
         }
     }
 
-    /// The compiled frontends that choose endpoints: this one, or the pools of its parts if it is split.
+    fn server_names(&self) -> Option<&ActiveServerNames<Self>> {
+        match &self.external {
+            ActiveRoute::ServerNames(names) => Some(names),
+            ActiveRoute::Forward(_) | ActiveRoute::Reject | ActiveRoute::Drop | ActiveRoute::Split(_) => None,
+        }
+    }
+
+    /// Whether a connection needs a server name, without which it has no endpoint.
+    pub(crate) fn has_server_names(&self) -> bool {
+        self.server_names().is_some()
+    }
+
+    /// The target of a server name, which chooses the endpoints of connections with that name: its [picks](Self::pick) and
+    /// [previews](Self::preview) are theirs. The name is as [`server_name`](crate::server_name) returns it. `None` if the name leads
+    /// nowhere, or the frontend has no server names.
+    pub fn target(&self, server_name: &str) -> Option<&Arc<Self>> {
+        self.server_names()?.target(server_name)
+    }
+
+    /// The frontend that has the connections of this server name: this one if it has no server names, otherwise the name's target.
+    /// `None` if the name leads nowhere.
+    pub(crate) fn destination(self: &Arc<Self>, server_name: Option<&str>) -> Option<&Arc<Self>> {
+        match self.server_names() {
+            None => Some(self),
+            Some(names) => names.target(server_name?),
+        }
+    }
+
+    /// The compiled frontends whose traffic goes the same way whatever its server name: this one, or the targets of its server names.
+    pub fn targets(&self) -> impl Iterator<Item = &Self> {
+        let names = self.server_names();
+        let whole = names.is_none().then_some(self);
+        whole.into_iter().chain(names.into_iter().flat_map(ActiveServerNames::targets))
+    }
+
+    /// The compiled frontends that choose endpoints: this one, or the pools of its parts if it is split, or of its targets if it has
+    /// server names.
     pub fn pools(&self) -> impl Iterator<Item = &Self> {
-        let split = self.split();
-        let whole = split.is_none().then_some(self);
-        whole.into_iter().chain(split.into_iter().flat_map(ActiveSplit::pools))
+        self.targets().flat_map(|target| {
+            let split = target.split();
+            let whole = split.is_none().then_some(target);
+            whole.into_iter().chain(split.into_iter().flat_map(ActiveSplit::pools))
+        })
     }
 
     /// The Service ports that judge an endpoint of this frontend: those of the pools that have it, each once.
@@ -199,9 +171,14 @@ impl ActiveFrontend {
         services.map(|(_, pool)| &pool.spec.service)
     }
 
+    /// Whether the Service port is one of the [`judges`](Self::judges).
+    pub(crate) fn is_judge(&self, service: &ServicePort, endpoint: EndpointAddr) -> bool {
+        self.pools().any(|pool| pool.spec.service == *service && pool.serves(endpoint))
+    }
+
     /// Whether any of the Service ports judges endpoints of this frontend.
     pub(super) fn is_judged_by(&self, services: &HashSet<&ServicePort>) -> bool {
-        self.pools().any(|pool| services.contains(&pool.spec.service))
+        !services.is_empty() && self.pools().any(|pool| services.contains(&pool.spec.service))
     }
 
     /// The limiter of the Service, if the Service has limits.
@@ -230,10 +207,10 @@ impl ActiveFrontend {
     }
 
     /// The result of [`Self::pick`] for a client that gets no endpoint; `None` if it would get one, or if that depends on the connection:
-    /// a split may refuse the share of a part.
+    /// a split may refuse the share of a part, and a server name may lead nowhere.
     pub fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
         match self.route(origin, client) {
-            ActiveRoute::Forward(_) => None,
+            ActiveRoute::Forward(_) | ActiveRoute::ServerNames(_) => None,
             ActiveRoute::Reject => Some(Pick::Reject),
             ActiveRoute::Drop => Some(Pick::Drop),
             ActiveRoute::Split(split) if !split.forwards(origin) => Some(Pick::Reject),
@@ -247,11 +224,12 @@ impl ActiveFrontend {
         self.split()?.part(request, affinity)
     }
 
-    /// Picks an endpoint for a new connection or flow, by affinity first, and records the pick for affinity.
+    /// Picks an endpoint for a new connection or flow, by affinity first, and records the pick for affinity. Rejects if the frontend
+    /// has server names: the [target](Self::target) picks.
     pub fn pick(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
         let candidates = match self.route(request.origin, request.client) {
             ActiveRoute::Forward(candidates) => candidates,
-            ActiveRoute::Reject => return Pick::Reject,
+            ActiveRoute::Reject | ActiveRoute::ServerNames(_) => return Pick::Reject,
             ActiveRoute::Drop => return Pick::Drop,
             ActiveRoute::Split(split) if !split.forwards(request.origin) => return Pick::Reject,
             ActiveRoute::Split(split) => {
@@ -275,7 +253,7 @@ impl ActiveFrontend {
     pub fn preview(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Preview {
         let candidates = match self.route(request.origin, request.client) {
             ActiveRoute::Forward(candidates) => candidates,
-            ActiveRoute::Reject => return Preview::Reject,
+            ActiveRoute::Reject | ActiveRoute::ServerNames(_) => return Preview::Reject,
             ActiveRoute::Drop => return Preview::Drop,
             ActiveRoute::Split(split) if !split.forwards(request.origin) => return Preview::Reject,
             ActiveRoute::Split(split) => {
@@ -306,11 +284,16 @@ impl ActiveFrontend {
         self.shares(origin).map(|(endpoint, _)| endpoint)
     }
 
-    /// The endpoints of [`Self::choices`] with their shares; only the proportions are meaningful.
+    /// The endpoints of [`Self::choices`] with their shares; only the proportions are meaningful. If the frontend has server names, as
+    /// if all targets had the same traffic, since only clients know which names they ask for.
     pub fn shares(&self, origin: Origin) -> impl Iterator<Item = (EndpointAddr, u64)> {
         let shares = self.route_of(origin).candidates().into_iter().flat_map(Candidates::shares);
         let own = shares.filter_map(|(place, share)| Some((self.serving.get(place)?.addr, share)));
-        own.chain(self.split().into_iter().flat_map(move |split| split.shares(origin)))
+        let of_parts = self.split().into_iter().flat_map(move |split| split.shares(origin));
+        let of_targets = self.server_names().into_iter().flat_map(move |names| {
+            weighted_shares(names.targets().map(|target| (1, SplitPool::shares(target, origin))))
+        });
+        own.chain(of_parts).chain(of_targets)
     }
 
     /// Client source for this class of clients.

@@ -33,6 +33,17 @@ pub(super) enum ScopeOwner<'a> {
     Part(&'a ServicePort, u64),
 }
 
+impl ScopeOwner<'_> {
+    /// Narrows the owner to one of several routes that share the port.
+    pub(super) fn of_route(self, route: &str) -> Self {
+        let route = hash::part(route);
+        match self {
+            Self::Port(port) => Self::Part(port, route),
+            Self::Part(port, part) => Self::Part(port, hash::in_part(route, part)),
+        }
+    }
+}
+
 /// Scope of affinity: a Service port, whose records all its frontends share (kube-proxy: k/k #103000), or a whole Service if it is
 /// configured that way.
 ///

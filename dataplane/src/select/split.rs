@@ -245,24 +245,30 @@ impl<P: SplitPool> ActiveSplit<P> {
 
     /// The endpoints with their shares, each in proportion to the weight of its part, sorted by address.
     pub(super) fn shares(&self, origin: Origin) -> Vec<(EndpointAddr, u64)> {
-        /// The whole of a part of weight 1; times the largest weight, it leaves room for the sum over all parts.
-        const WHOLE: u128 = 1 << 32;
-        let mut shares: Vec<(EndpointAddr, u64)> = Vec::new();
-        for part in self.parts.iter().filter(|part| part.weight > 0) {
-            let Some(pool) = &part.pool else { continue };
-            let own = pool.shares(origin);
-            let total: u128 = own.iter().map(|&(_, share)| u128::from(share)).sum();
-            let of_all = |share: u64| WHOLE * u128::from(part.weight) * u128::from(share) / total.max(1);
-            shares.extend(own.into_iter().map(|(addr, share)| (addr, of_all(share) as u64)));
-        }
-        shares.sort_unstable();
-        shares.dedup_by(|next, kept| {
-            let same = next.0 == kept.0;
-            kept.1 += if same { next.1 } else { 0 };
-            same
-        });
-        shares
+        let open = self.parts.iter().filter(|part| part.weight > 0);
+        weighted_shares(open.filter_map(|part| Some((part.weight, part.pool.as_ref()?.shares(origin)))))
     }
+}
+
+/// The endpoints of all parts with their shares, each in proportion to the weight of its part, sorted by address.
+pub(super) fn weighted_shares(
+    parts: impl Iterator<Item = (u32, Vec<(EndpointAddr, u64)>)>,
+) -> Vec<(EndpointAddr, u64)> {
+    /// The whole of a part of weight 1; times the largest weight, it leaves room for the sum over all parts.
+    const WHOLE: u128 = 1 << 32;
+    let mut shares: Vec<(EndpointAddr, u64)> = Vec::new();
+    for (weight, own) in parts {
+        let total: u128 = own.iter().map(|&(_, share)| u128::from(share)).sum();
+        let of_all = |share: u64| WHOLE * u128::from(weight) * u128::from(share) / total.max(1);
+        shares.extend(own.into_iter().map(|(addr, share)| (addr, of_all(share) as u64)));
+    }
+    shares.sort_unstable();
+    shares.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        kept.1 += if same { next.1 } else { 0 };
+        same
+    });
+    shares
 }
 
 /// The pool of a part, if it forwards these clients.

@@ -3,6 +3,7 @@
 mod affinity;
 mod clusters;
 mod health;
+mod server_names;
 mod split;
 mod tables;
 

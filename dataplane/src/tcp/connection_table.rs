@@ -192,7 +192,7 @@ impl ConnectionTable {
         if let ConnectionState::Setup(setup) = state
             && let Some(begin) = setup.establish()
         {
-            self.remember_removed(begin.session.frontend);
+            self.remember_removed(&begin.session);
             self.begin_relay(key, begin);
         }
     }

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr};
+use sheave_model::{ClientAddr, EndpointAddr, FrontendAddr, ServiceTimeouts};
 
 use crate::client_traffic::Meter;
 use crate::connection_log::{LoggedConnection, LoggedEndpoint};
 use crate::counters::{CloseReason, ShedReason, TcpCounters};
 use crate::limits::service::{Limiter, Permit};
-use crate::select::{Picked, Unanswered};
+use crate::select::{ActiveFrontend, ActiveTable, Picked, Unanswered};
 use crate::worker::context::{OpenCount, WorkerContext};
 
 /// A connection that counts for its frontend, its endpoint and its worker until it is dropped.
@@ -26,8 +26,16 @@ pub(super) struct Session {
     permit: Option<Box<Permit>>,
     /// `None` until an endpoint is connected.
     picked: Option<Picked>,
-    /// `None` if the connection is not logged.
+    /// Boxed for the same reason.
+    extras: Option<Box<Extras>>,
+}
+
+/// Data of sessions that are logged, or whose frontends have server names.
+#[derive(Default)]
+struct Extras {
     logged: Option<Box<LoggedConnection>>,
+    /// The server that the client asks for.
+    server_name: Option<Box<str>>,
 }
 
 impl Session {
@@ -58,7 +66,7 @@ impl Session {
             open: worker.count_open(),
             permit,
             picked: None,
-            logged: logged(),
+            extras: logged().map(|logged| Box::new(Extras { logged: Some(logged), server_name: None })),
         })
     }
 
@@ -67,20 +75,48 @@ impl Session {
     /// # Errors
     /// Returns the limit of the client that is exceeded.
     pub(super) fn identify(&mut self, client: ClientAddr, now: Instant) -> Result<(), ShedReason> {
-        if let Some(logged) = &mut self.logged {
+        if let Some(logged) = self.logged() {
             logged.name_client(client.0);
         }
         self.meter.set_client(client.ip());
         self.permit.as_mut().map_or(Ok(()), |permit| permit.identify(client.ip(), now))
     }
 
+    /// Sets the server that the client asks for.
+    pub(super) fn set_server_name(&mut self, server_name: Box<str>) {
+        self.extras.get_or_insert_default().server_name = Some(server_name);
+    }
+
+    /// The server that the client asks for.
+    pub(super) fn server_name(&self) -> Option<&str> {
+        self.extras.as_ref()?.server_name.as_deref()
+    }
+
+    /// The frontend that chooses the session's endpoint: its own, or the target of the server name. `None` if there is none any more.
+    pub(super) fn destination<'t>(&self, table: &'t ActiveTable) -> Option<&'t Arc<ActiveFrontend>> {
+        table.get(self.frontend)?.destination(self.server_name())
+    }
+
+    /// Timeouts of the destination, or of the frontend if the server name leads nowhere any more. `None` if the frontend has left.
+    pub(super) fn timeouts(&self, table: &ActiveTable) -> Option<ServiceTimeouts> {
+        let frontend = table.get(self.frontend)?;
+        Some(frontend.destination(self.server_name()).unwrap_or(frontend).timeouts())
+    }
+
     /// Records an attempt to connect to this endpoint.
     pub(super) fn try_endpoint(&mut self, endpoint: EndpointAddr) {
-        if let Some(logged) = &mut self.logged {
-            let table = self.open.worker().table();
-            let frontend = table.get(self.frontend).map(|active| &**active.spec());
-            logged.try_endpoint(LoggedEndpoint::of(endpoint, frontend));
+        if self.logged().is_none() {
+            return;
         }
+        let destination = self.destination(&self.open.worker().table()).map(|it| Arc::clone(it.spec()));
+        let endpoint = LoggedEndpoint::of(endpoint, destination.as_deref());
+        if let Some(logged) = self.logged() {
+            logged.try_endpoint(endpoint);
+        }
+    }
+
+    fn logged(&mut self) -> Option<&mut LoggedConnection> {
+        self.extras.as_mut()?.logged.as_deref_mut()
     }
 
     /// The endpoint that the session counts for.
@@ -90,8 +126,9 @@ impl Session {
 
     /// Counts the session for this endpoint from now on.
     pub(super) fn set_endpoint(&mut self, picked: Picked) {
-        if let Some(logged) = &mut self.logged {
-            logged.connect(self.open.worker().now());
+        let now = self.open.worker().now();
+        if let Some(logged) = self.logged() {
+            logged.connect(now);
         }
         self.picked = Some(picked);
     }
@@ -104,7 +141,7 @@ impl Session {
     /// Adds relayed bytes.
     pub(super) fn add_bytes(&mut self, from_client: u64, from_endpoint: u64) {
         self.meter.add_bytes(from_client, from_endpoint);
-        if let Some(logged) = &mut self.logged {
+        if let Some(logged) = self.logged() {
             logged.add_bytes(from_client, from_endpoint);
         }
     }
@@ -129,7 +166,7 @@ impl Drop for Session {
         let worker = self.open.worker();
         worker.tally.collect(&mut self.meter, self.frontend, self.picked.as_ref());
         worker.shared.capacity.give_connection();
-        if let Some(logged) = self.logged.take() {
+        if let Some(logged) = self.extras.take().and_then(|extras| extras.logged) {
             logged.end(&worker.shared.connection_log, self.peer, self.reason, worker.now());
         }
     }

@@ -1,8 +1,9 @@
-//! Setup of a connection, from accept to relay: admission, the header of a trusted proxy, the pick of an endpoint, and attempts to
-//! connect. A failed attempt is followed by another before any byte of the client could be lost.
+//! Setup of a connection, from accept to relay: admission, the header of a trusted proxy, the ClientHello if server names decide, the
+//! pick of an endpoint, and attempts to connect. A failed attempt is followed by another before any byte of the client could be lost.
 
 mod attempts;
 
+use std::fmt::Display;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 
 use super::connect::Dial;
 use super::port_search::PortSearch;
+use super::read_client_hello::{ClientHello, HELLO_TIMEOUT, HelloRead, HelloReader, ServerNameError};
 use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeaderError};
 use super::session::Session;
 use super::splice::{Direction, RelayBuffers};
@@ -48,6 +50,8 @@ pub(super) enum SetupStep {
 enum SetupPhase {
     /// The header of a trusted proxy.
     Header(HeaderReader),
+    /// The TLS ClientHello, which has the server name.
+    ClientHello(HelloReader),
     /// A connection to this endpoint, or the end of a shortage on this machine.
     Endpoint(Dial),
     /// A free port towards one of the crowded endpoints; also the initial phase, before any endpoint was picked.
@@ -63,7 +67,10 @@ pub(super) struct Setup {
     client: ClientAddr,
     pub(super) session: Session,
     client_side: Stream,
+    accepted: Instant,
     header: Option<Box<ProxyHeader>>,
+    /// Bytes for the endpoint that the client has sent and that have been read.
+    sent: Vec<u8>,
     connect_timeout: Duration,
     idle_timeout: Duration,
     keepalives: bool,
@@ -137,7 +144,9 @@ pub(super) fn admit(
         client: peer,
         session,
         client_side: Stream::accepted(socket),
+        accepted: now,
         header: None,
+        sent: Vec::new(),
         connect_timeout,
         idle_timeout,
         keepalives: timeouts.keepalives,
@@ -153,7 +162,7 @@ pub(super) fn admit(
 }
 
 impl Setup {
-    /// Starts the setup: waits for a header, or searches for an endpoint.
+    /// Starts the setup: waits for a header or a ClientHello, or searches for an endpoint.
     pub(super) fn begin(
         &mut self,
         context: &SetupContext,
@@ -167,8 +176,28 @@ impl Setup {
         match self.phase {
             // An event reports the header.
             SetupPhase::Header(..) => SetupStep::Waits(self.connect_timeout),
-            SetupPhase::Endpoint(_) | SetupPhase::Port => self.search(context, active),
+            SetupPhase::ClientHello(_) | SetupPhase::Endpoint(_) | SetupPhase::Port => {
+                self.proceed(context, active)
+            }
         }
+    }
+
+    /// Goes on once the client is known: waits for the ClientHello if the frontend has server names, or searches for an endpoint.
+    fn proceed(&mut self, context: &SetupContext, active: Option<&Arc<ActiveFrontend>>) -> SetupStep {
+        let (table, client) = (context.worker.table(), self.client);
+        let Some(active) = active.or_else(|| table.get(self.frontend)).filter(|it| it.has_server_names())
+        else {
+            return self.search(context, active);
+        };
+        if !active.admits(client) {
+            return SetupStep::Ends(CloseReason::Denied);
+        }
+        // The bytes behind the header are its beginning.
+        self.phase = SetupPhase::ClientHello(HelloReader::beginning_with(std::mem::take(&mut self.sent)));
+        self.read_hello(context).unwrap_or_else(|| {
+            let deadline = self.accepted + HELLO_TIMEOUT;
+            SetupStep::Waits(deadline.saturating_duration_since(context.worker.now()))
+        })
     }
 
     /// Handles an event of the client's socket.
@@ -176,6 +205,7 @@ impl Setup {
         self.client_side.on_ready(readiness);
         match self.phase {
             SetupPhase::Header(..) => self.read_header(context),
+            SetupPhase::ClientHello(_) => self.read_hello(context),
             // The client has gone.
             _ if self.client_side.is_broken() => Some(SetupStep::Ends(CloseReason::ClientReset)),
             SetupPhase::Endpoint(_) | SetupPhase::Port => None,
@@ -200,10 +230,11 @@ impl Setup {
         }
     }
 
-    /// Handles the deadline: a late header, a connect timeout, or the end of a pause.
+    /// Handles the deadline: a late header or ClientHello, a connect timeout, or the end of a pause.
     pub(super) fn on_time(&mut self, context: &SetupContext) -> SetupStep {
         match std::mem::replace(&mut self.phase, SetupPhase::Port) {
-            SetupPhase::Header(_) => self.header_failed(&ProxyHeaderError::Late),
+            SetupPhase::Header(_) => self.refuse(&ProxyHeaderError::Late, ProxyHeaderError::reason),
+            SetupPhase::ClientHello(_) => self.refuse(&ServerNameError::Late, ServerNameError::reason),
             SetupPhase::Endpoint(mut dial) => {
                 let late = dial.stream().map(|_| io::ErrorKind::TimedOut.into());
                 self.connect(context, dial, late)
@@ -225,7 +256,8 @@ impl Setup {
             HeaderRead::Whole(_) if self.client_side.is_broken() => {
                 Some(SetupStep::Ends(CloseReason::ClientReset))
             }
-            HeaderRead::Whole(header) => {
+            HeaderRead::Whole(mut header) => {
+                self.sent = std::mem::take(&mut header.sent);
                 self.header = Some(Box::new(header));
                 self.client = ClientAddr(self.addresses().client);
                 if let Err(reason) = self.session.identify(self.client, context.worker.now()) {
@@ -233,15 +265,42 @@ impl Setup {
                     context.worker.shared.refusals.count(self.frontend, counters.usage(), reason);
                     return Some(SetupStep::Ends(CloseReason::OverLimit));
                 }
-                Some(self.search(context, None))
+                Some(self.proceed(context, None))
             }
-            HeaderRead::Failed(error) => Some(self.header_failed(&error)),
+            HeaderRead::Failed(error) => Some(self.refuse(&error, ProxyHeaderError::reason)),
         }
     }
 
-    fn header_failed(&self, error: &ProxyHeaderError) -> SetupStep {
+    fn read_hello(&mut self, context: &SetupContext) -> Option<SetupStep> {
+        let SetupPhase::ClientHello(reader) = &mut self.phase else { return None };
+        match reader.read(&mut self.client_side) {
+            HelloRead::Partial => None,
+            // The client reset the connection after its ClientHello.
+            HelloRead::Complete(_) if self.client_side.is_broken() => {
+                Some(SetupStep::Ends(CloseReason::ClientReset))
+            }
+            HelloRead::Complete(ClientHello { server_name, sent }) => {
+                self.sent = sent;
+                self.session.set_server_name(server_name);
+                self.follow_destination(context);
+                Some(self.search(context, None))
+            }
+            HelloRead::Refused(error) => Some(self.refuse(&error, ServerNameError::reason)),
+        }
+    }
+
+    /// Applies the timeouts towards the endpoint of what the server name leads to. Those of the client's side stay the frontend's.
+    fn follow_destination(&mut self, context: &SetupContext) {
+        let (worker, table) = (&context.worker, context.worker.table());
+        if let Some(timeouts) = self.session.destination(&table).map(|active| active.timeouts()) {
+            self.connect_timeout = timeouts.connect.unwrap_or(worker.timeouts().connect);
+            self.max_age = timeouts.max_age;
+        }
+    }
+
+    fn refuse<E: Display>(&self, error: &E, reason: impl FnOnce(&E) -> CloseReason) -> SetupStep {
         tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");
-        SetupStep::Ends(error.reason())
+        SetupStep::Ends(reason(error))
     }
 
     fn connected(&self, context: &SetupContext) -> SetupStep {
@@ -249,7 +308,8 @@ impl Setup {
             let counters = &self.session.counters;
             let worker = &context.worker;
             counters.add_connected(worker.now().saturating_duration_since(dial.began));
-            worker.shared.reports.answered(&worker.table(), self.frontend, dial.endpoint());
+            let table = worker.table();
+            worker.shared.reports.answered(dial.endpoint(), || self.session.destination(&table));
             counters.add(|it| &it.source_lost, u64::from(dial.has_lost_source()));
         }
         SetupStep::Connected
@@ -288,8 +348,7 @@ impl Setup {
             .unwrap_or_else(|| Addresses { client: self.peer.0, destination: self.frontend.socket_addr() })
     }
 
-    /// The direction to the endpoint, beginning with the header that the endpoint expects and the data read after the client's own
-    /// header.
+    /// The direction to the endpoint, beginning with the header that the endpoint expects and what the client has sent for it.
     fn upload(&mut self, source: ClientSource) -> Direction {
         let mut bytes = match source {
             ClientSource::Gateway | ClientSource::Transparent => Vec::new(),
@@ -297,9 +356,7 @@ impl Setup {
             ClientSource::ProxyV2 => proxy_protocol::write_v2(Transport::Stream, &self.addresses()),
         };
         let own = bytes.len();
-        if let Some(header) = self.header.take() {
-            bytes.extend(header.sent);
-        }
+        bytes.append(&mut self.sent);
         Direction::beginning_with(bytes, own)
     }
 }

@@ -3,6 +3,7 @@
 mod clients;
 pub(super) mod rig;
 mod segments;
+mod server_names;
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};

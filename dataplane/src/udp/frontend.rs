@@ -160,7 +160,9 @@ impl UdpFrontend {
         let worker = &self.context.worker;
         let error = io::Error::new(error.kind(), error.to_string());
         let (table, from) = (worker.table(), ConnectedFrom::Gateway);
-        worker.shared.reports.failed(&table, self.addr, endpoint, from, error, worker.now());
+        if let Some(active) = table.get(self.addr) {
+            worker.shared.reports.failed(&table, active, endpoint, from, error, worker.now());
+        }
     }
 
     /// Schedules the next sweep after flows were added or removed, or their timeouts changed. Closes the socket of a draining

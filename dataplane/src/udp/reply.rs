@@ -41,7 +41,8 @@ pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Up
         return Progress::Drained;
     };
     let worker = &context.worker;
-    worker.shared.reports.answered(&worker.table(), state.addr, flow.endpoint());
+    let table = worker.table();
+    worker.shared.reports.answered(flow.endpoint(), || table.get(state.addr));
     let way = ToClient { context, client, socket: &socket, counters };
     let sent = way.send(sender, &payloads[..whole], &mut flow.link.client_limit);
     flow.add_bytes(0, sent);

@@ -1,7 +1,7 @@
-//! What a split frontend has and forwards.
+//! Contents and routes of frontends that are split or have server names.
 
 use super::*;
-use crate::test_util::{endpoint_addr, frontend, pool, refused, split};
+use crate::test_util::{endpoint_addr, frontend, pool, refused, split, with_server_names};
 use crate::{Algorithm, RefusedPart, Route};
 
 fn endpoints(frontend: &Frontend) -> Vec<crate::EndpointAddr> {
@@ -86,4 +86,29 @@ fn the_most_specific_pattern_has_a_name_even_if_it_leads_nowhere() {
         patterns,
         ["a.shop.example", "closed.example", "*.closed.shop.example", "*.example", "*.shop.example",]
     );
+}
+
+#[test]
+fn server_names_forward_if_a_target_does_and_are_bound_in_any_case() {
+    let is_bound = |whole: &Frontend, forwards| {
+        assert_eq!(matches!(whole.route(|it| &it.external), Route::Forward(_)), forwards);
+        whole.is_bound()
+    };
+    let empty = split(1, Algorithm::Random, [pool(1, 0, &[(1, 100)]), refused("gone", 1)]);
+    let full = split(1, Algorithm::Random, [pool(1, 1, &[(1, 100)])]);
+    let unsplit = frontend(1, Algorithm::Random, &[(1, 100)]);
+    for (targets, forwards) in [
+        (vec![], false),
+        (vec![&empty], false),
+        (vec![&empty, &full], true),
+        (vec![&empty, &unsplit], true),
+        (vec![&empty, &empty], false),
+    ] {
+        let names = ["a.example", "b.example"];
+        let whole = with_server_names(1, names.into_iter().zip(targets.into_iter().cloned()));
+        assert!(is_bound(&whole, forwards), "always: a client has to connect before it can ask for a name");
+    }
+    assert!(is_bound(&full, true) && !is_bound(&empty, false));
+    let dropped = Frontend { external: Route::Drop, ..frontend(1, Algorithm::Random, &[]) };
+    assert!(is_bound(&dropped, false) && !is_bound(&frontend(1, Algorithm::Random, &[]), false));
 }

@@ -23,10 +23,11 @@ async fn an_endpoint_that_refuses_every_second_connection_is_not_ejected() {
         .map(|_| {
             let (reports, active) = (Arc::clone(&reports), Arc::clone(&active));
             tokio::task::spawn_blocking(move || {
+                let frontend = active.get(addr).unwrap();
                 for _ in 0..100_000 {
                     let at = std::time::Instant::now();
-                    reports.failed(&active, addr, endpoint, ConnectedFrom::Gateway, refused(), at);
-                    reports.answered(&active, addr, endpoint);
+                    reports.failed(&active, frontend, endpoint, ConnectedFrom::Gateway, refused(), at);
+                    reports.answered(endpoint, || Some(frontend));
                 }
             })
         })
@@ -80,7 +81,8 @@ async fn what_clients_may_have_caused_ejects_only_where_the_gateway_fails_as_wel
         let reports = health.reports();
         for _ in 0..5 {
             let at = std::time::Instant::now();
-            reports.failed(&active, addr, endpoint, ConnectedFrom::ByClient, refused(), at);
+            let frontend = active.get(addr).unwrap();
+            reports.failed(&active, frontend, endpoint, ConnectedFrom::ByClient, refused(), at);
             timeout(Duration::from_millis(50), health.changed(&table)).await.ok();
             health.take_changed();
             tokio::time::pause();

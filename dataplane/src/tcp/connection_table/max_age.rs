@@ -57,8 +57,8 @@ impl ConnectionTable {
         let connection = self.connections.get_mut(before.key)?;
         let ConnectionState::Relaying(_, session) = &connection.state else { return None };
         if before.ends == Tick::NEVER {
-            let frontend = self.context.worker.table().get(session.frontend).map(|it| it.timeouts());
-            let grace = frontend.and_then(|timeouts| timeouts.max_age_grace).unwrap_or(GRACE);
+            let timeouts = session.timeouts(&self.context.worker.table());
+            let grace = timeouts.and_then(|timeouts| timeouts.max_age_grace).unwrap_or(GRACE);
             return Some(AgeVerdict::GoesOn(Overage { ends: self.sweep.tick(now + grace), ..before }));
         }
         let tick = self.sweep.tick(now);

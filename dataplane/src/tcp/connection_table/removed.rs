@@ -28,8 +28,8 @@ impl ConnectionTable {
 
     /// Registers the frontend of a connection that is relayed from now on. If its setup outlasted the record of the frontend's
     /// removal, the drain timeout starts again.
-    pub(super) fn remember_removed(&mut self, addr: FrontendAddr) {
-        let timeouts = self.context.worker.table().get(addr).map(|active| active.timeouts());
+    pub(super) fn remember_removed(&mut self, session: &Session) {
+        let (addr, timeouts) = (session.frontend, session.timeouts(&self.context.worker.table()));
         match timeouts.map(|timeouts| timeouts.removed_endpoint_grace) {
             None if !self.removed.contains_key(&addr) => self.remove_frontend(addr),
             Some(Some(grace)) => self.sweep.look_every(self.context.worker.now(), grace.max(SHORTEST_GRACE)),
@@ -55,11 +55,15 @@ impl Sweep {
         table: &ActiveTable,
         now: Instant,
     ) -> Tick {
-        let Some(active) = table.get(session.frontend) else { return Tick::NEVER };
-        let Some(grace) = active.timeouts().removed_endpoint_grace else { return Tick::NEVER };
+        let timeouts = session.timeouts(table);
+        let Some(grace) = timeouts.and_then(|timeouts| timeouts.removed_endpoint_grace) else {
+            return Tick::NEVER;
+        };
         self.look_every(now, grace.max(SHORTEST_GRACE));
+        // Whatever its server name leads to now: the frontend may have the endpoint for another one.
+        let serves = |endpoint| table.get(session.frontend).is_some_and(|active| active.serves(endpoint));
         match session.endpoint() {
-            Some(endpoint) if !active.serves(endpoint) => known.min(self.tick(now + grace)),
+            Some(endpoint) if !serves(endpoint) => known.min(self.tick(now + grace)),
             Some(_) | None => Tick::NEVER,
         }
     }

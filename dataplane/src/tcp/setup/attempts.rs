@@ -80,14 +80,19 @@ impl Setup {
     /// Picks an endpoint that was not tried; `None` without one.
     ///
     /// # Errors
-    /// If the share of the connection's part is refused.
+    /// If the server name leads nowhere, or the share of the connection's part is refused.
     fn pick(
         &mut self,
         worker: &WorkerContext,
         active: Option<&Arc<ActiveFrontend>>,
     ) -> Result<Option<(Picked, ClientSource)>, CloseReason> {
         let (table, client) = (worker.table(), self.client);
-        let Some(frontend) = active.or_else(|| table.get(self.frontend)) else { return Ok(None) };
+        let Some(whole) = active.or_else(|| table.get(self.frontend)) else { return Ok(None) };
+        let frontend = whole.destination(self.session.server_name()).ok_or(CloseReason::NoRoute)?;
+        // The target of a server name need not know the source ranges of the socket.
+        if !Arc::ptr_eq(whole, frontend) && !whole.admits(client) {
+            return Ok(None);
+        }
         let (origin, affinity) = (table.origin(self.frontend, client), &worker.shared.affinity);
         let Self { tried, part, .. } = self;
         let (random, now) = (worker.random.next(), worker.now());
@@ -154,7 +159,9 @@ impl Setup {
             DialFailure::Endpoint => {
                 let worker = &context.worker;
                 let (table, reports) = (worker.table(), &worker.shared.reports);
-                reports.failed(&table, self.frontend, endpoint, from, error, worker.now());
+                if let Some(active) = self.session.destination(&table) {
+                    reports.failed(&table, active, endpoint, from, error, worker.now());
+                }
             }
             DialFailure::SourceUnanswered | DialFailure::LastingShortage => {}
         }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -28,22 +29,23 @@ use sheave_model::{
     Affinity, Algorithm, ClientSource, ClientSources, EndpointAddr, Frontend, FrontendAddr, Protocol, Route,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// A peer whose address is neither the frontend's nor an endpoint's.
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// One frontend on 127.0.0.1, served by one worker.
-struct Gateway {
-    addr: SocketAddr,
-    endpoint: TcpListener,
+pub(super) struct Gateway {
+    pub(super) addr: SocketAddr,
+    pub(super) endpoint: TcpListener,
     worker: WorkerHandle,
-    counters: Arc<TcpCounters>,
+    table: Arc<ArcSwap<ActiveTable>>,
+    pub(super) counters: Arc<TcpCounters>,
     affinity: Arc<AffinityTable>,
     transparency: Arc<Transparency>,
 }
 
 impl Gateway {
-    async fn start(shape: impl FnOnce(&mut Frontend)) -> Self {
+    pub(super) async fn start(shape: impl FnOnce(&mut Frontend)) -> Self {
         let endpoint = TcpListener::bind(("127.0.0.3", 0)).await.unwrap();
         Self::start_with(endpoint, shape)
     }
@@ -53,7 +55,7 @@ impl Gateway {
         Self::start(|frontend| frontend.client_sources = announced(source)).await
     }
 
-    fn start_with(endpoint: TcpListener, shape: impl FnOnce(&mut Frontend)) -> Self {
+    pub(super) fn start_with(endpoint: TcpListener, shape: impl FnOnce(&mut Frontend)) -> Self {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -67,7 +69,7 @@ impl Gateway {
         let table = RoutingTable::new(1, vec![Arc::new(frontend)], internal_clients());
         let seed = WorkerSeed::for_tests(Timeouts::all(PATIENCE));
         seed.shared.table.store(Arc::new(ActiveTable::compile(table, &ActiveTable::default())));
-        let affinity = Arc::clone(&seed.shared.affinity);
+        let (table, affinity) = (Arc::clone(&seed.shared.table), Arc::clone(&seed.shared.affinity));
         let transparency = Arc::clone(&seed.shared.transparency);
         let worker = start_thread(seed).unwrap();
         let counters = Arc::<TcpCounters>::default();
@@ -76,10 +78,19 @@ impl Gateway {
             socket: Arc::new(Socket::from(listener)),
             counters: Arc::new([FrontendCounters::Tcp(Arc::clone(&counters))]),
         });
-        Self { addr, endpoint, worker, counters, affinity, transparency }
+        Self { addr, endpoint, worker, table, counters, affinity, transparency }
     }
 
-    async fn connect(&self) -> TcpStream {
+    /// Changes the frontend.
+    pub(super) fn change(&self, shape: impl FnOnce(&mut Frontend)) {
+        let before = self.table.load_full();
+        let mut frontend = Frontend::clone(&before.table().frontends()[0]);
+        shape(&mut frontend);
+        let table = RoutingTable::new(2, vec![Arc::new(frontend)], internal_clients());
+        self.table.store(Arc::new(ActiveTable::compile(table, &before)));
+    }
+
+    pub(super) async fn connect(&self) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((PEER, 0).into()).unwrap();
         socket.set_nodelay(true).unwrap();
@@ -87,7 +98,7 @@ impl Gateway {
     }
 
     /// Connects; `None` if the gateway has reset the connection before its establishment was noticed.
-    async fn try_connect(&self) -> Option<TcpStream> {
+    pub(super) async fn try_connect(&self) -> Option<TcpStream> {
         match TcpStream::connect(self.addr).await {
             Ok(peer) => Some(peer),
             Err(error) => {
@@ -98,19 +109,19 @@ impl Gateway {
     }
 
     /// The endpoint's side of the next connection.
-    async fn accept(&self) -> TcpStream {
+    pub(super) async fn accept(&self) -> TcpStream {
         timeout(PATIENCE, self.endpoint.accept()).await.expect("nobody connects").unwrap().0
     }
 
     /// Waits until the worker has finished what it was doing.
-    async fn settle(&self) {
+    pub(super) async fn settle(&self) {
         let (reply, answer) = oneshot::channel();
         self.worker.send(Command::Ping(reply));
         answer.await.unwrap();
     }
 
     /// Asserts that a connection that begins with these bytes is reset for this reason and reaches no endpoint.
-    async fn assert_refuses(&self, begin: &[u8], reason: CloseReason) {
+    pub(super) async fn assert_refuses(&self, begin: &[u8], reason: CloseReason) {
         let before = self.counters.closed(reason);
         let mut peer = self.connect().await;
         peer.write_all(begin).await.unwrap();
@@ -125,19 +136,19 @@ fn internal_clients() -> Arc<AddressSet> {
     Arc::new(set("10.0.0.0/8"))
 }
 
-fn set(cidr: &str) -> AddressSet {
+pub(super) fn set(cidr: &str) -> AddressSet {
     AddressSet::from_cidrs([&cidr.parse().unwrap()])
 }
 
-fn announced(external: ClientSource) -> ClientSources {
+pub(super) fn announced(external: ClientSource) -> ClientSources {
     ClientSources { external, internal: ClientSource::Gateway }
 }
 
-fn proxied_by_peer(frontend: &mut Frontend) {
+pub(super) fn proxied_by_peer(frontend: &mut Frontend) {
     frontend.proxied_by = Some(Arc::new(set("127.0.0.2/32")));
 }
 
-async fn receive(stream: &mut TcpStream, count: usize) -> String {
+pub(super) async fn receive(stream: &mut TcpStream, count: usize) -> String {
     let mut bytes = vec![0; count];
     stream.read_exact(&mut bytes).await.unwrap();
     bytes.escape_ascii().to_string()
