@@ -52,6 +52,9 @@ impl Pipeline {
         self.projector.set_now(now);
         let dirty = self.store.take_dirty();
         let projection = self.projector.project(self.store.objects(), &dirty);
+        let mut classes = self.store.objects().gateway_api.classes.values();
+        let is_wanted = classes.any(|class| self.projector.implements(class));
+        self.sources.api_servers().for_each(|api| api.watch().set_gateways_wanted(is_wanted));
         self.due =
             projection.due.map(|due| Instant::now() + time::time_until(due, now).max(self.shortest_wait));
         projection

@@ -59,10 +59,10 @@ pub(super) fn unplanned_status(
     })
 }
 
-/// What a Gateway publishes that has changed to a class of another controller, until our part of its status is removed.
+/// What a Gateway publishes that is being deleted or has changed to a class of another controller, until our part of its status is removed.
 fn of_gateway(key: &ServiceKey, objects: &Objects) -> Option<UnplannedStatus> {
     let gateway = objects.gateway_api.gateways.get(key)?;
-    if !gateway.is_marked() || gateway.metadata.deletion_timestamp.is_some() {
+    if !gateway.is_marked() {
         return None;
     }
     Some(UnplannedStatus {

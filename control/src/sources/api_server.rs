@@ -23,6 +23,7 @@ mod request;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -147,6 +148,8 @@ impl KindStatus {
 pub struct ApiWatch {
     pub(super) plane: ControlPlane,
     gateway_api: GatewayApiMode,
+    /// Whether there is a GatewayClass of this installation.
+    wants_gateways: AtomicBool,
     sync: Arc<SyncState>,
     subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
@@ -160,6 +163,7 @@ pub fn watch(connection: &Connection, wanted: Wanted, limits: WatchLimits) -> Ap
     let watch = ApiWatch {
         plane: wanted.plane,
         gateway_api: wanted.gateway_api,
+        wants_gateways: AtomicBool::new(false),
         sync: Arc::new(SyncState::of(kinds)),
         subscriptions: Vec::new(),
         tasks: JoinSet::new(),
@@ -265,6 +269,9 @@ impl ApiWatch {
         let hidden = self.hides_gateway_api();
         let shown = self.subscriptions.iter().filter(|it| !(hidden && it.is_conditional()));
         let mut problems: Vec<Problem> = shown.flat_map(|it| it.problems()).collect();
+        if self.wants_gateways.load(Ordering::Relaxed) {
+            problems.extend(self.subscriptions.iter().filter_map(|it| it.absence()));
+        }
         problems.sort();
         // A missing kind of which two parts are watched has its Problem twice.
         problems.dedup();
@@ -276,7 +283,10 @@ impl ApiWatch {
         let hidden = self.hides_gateway_api();
         let mut kinds: Vec<KindStatus> = Vec::new();
         for subscription in &self.subscriptions {
-            let status = subscription.status();
+            let mut status = subscription.status();
+            if self.wants_gateways.load(Ordering::Relaxed) {
+                status.error = status.error.or_else(|| Some(subscription.absence()?.message));
+            }
             // Of another purpose, or part of a kind that is known without it.
             let is_unused = subscription.is_built_in() && (subscription.is_absent() || status.lists == 0);
             if subscription.is_conditional() && (hidden || is_unused) {
@@ -288,6 +298,11 @@ impl ApiWatch {
             }
         }
         kinds
+    }
+
+    /// Says whether there is a GatewayClass of this installation: a missing kind of the Gateway API is then a Problem.
+    pub fn set_gateways_wanted(&self, wanted: bool) {
+        self.wants_gateways.store(wanted, Ordering::Relaxed);
     }
 
     /// Whether each kind of the Gateway API that the server has, and ServiceImports, were listed once. A kind that the server does not

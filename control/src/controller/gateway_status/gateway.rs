@@ -97,7 +97,8 @@ pub(in crate::controller) fn is_programmed(gateway: &Gateway) -> bool {
     gateway.is_marked() && gateway.condition(PROGRAMMED).is_some_and(|it| it.status == "True")
 }
 
-/// The next write. A Gateway that is being deleted stays as it is: its addresses are released by the deletion.
+/// The next write. A Gateway that is being deleted is released like one that is not ours any more: with a finalizer of others it may stay
+/// for long, and nothing serves it.
 pub(super) fn next_step(
     gateway: &Gateway,
     desired: Option<&DesiredGateway>,
@@ -105,10 +106,7 @@ pub(super) fn next_step(
     now: Timestamp,
 ) -> WriteStep {
     let metadata = &gateway.metadata;
-    if metadata.deletion_timestamp.is_some() {
-        return WriteStep::Nothing;
-    }
-    let Some(desired) = desired else {
+    let Some(desired) = desired.filter(|_| metadata.deletion_timestamp.is_none()) else {
         if cleared || !gateway.is_marked() {
             return WriteStep::Nothing;
         }

@@ -47,12 +47,9 @@ pub(super) fn next_step(
     now: Timestamp,
 ) -> WriteStep {
     let metadata = &set.metadata;
-    if metadata.deletion_timestamp.is_some() {
-        return WriteStep::Nothing;
-    }
     let nothing = ListenerSetStatus::default();
     let before = set.status.as_ref().unwrap_or(&nothing);
-    let Some(desired) = desired else {
+    let Some(desired) = desired.filter(|_| metadata.deletion_timestamp.is_none()) else {
         if cleared || *before == nothing {
             return WriteStep::Nothing;
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use sheave_model::ServerNamePattern;
 
 use super::listeners::{ListenerOwner, MergedListener};
-use super::server_names;
 use crate::api::gateway_api::{NamespacesFrom, ParentReference, RouteKey, RouteKind};
 use crate::api::objects::{ObjectKey, Objects};
 use crate::api::routes::{AnyRoute, ParentKey};
@@ -126,7 +125,7 @@ fn select(
         return Err(NotAttached::NotAllowedByListeners);
     }
     if key.kind == RouteKind::Tls {
-        admitted.retain(|&at| server_names::common(&listeners[at], hostnames).next().is_some());
+        admitted.retain(|&at| listeners[at].common(hostnames).next().is_some());
     }
     if admitted.is_empty() {
         return Err(NotAttached::NoMatchingListenerHostname);

@@ -147,6 +147,17 @@ impl MergedListener<'_> {
         }
     }
 
+    /// The server names that it and a route have in common. Two host names of a route may have the same one in common.
+    pub(super) fn common<'h>(
+        &'h self,
+        hostnames: &'h [ServerNamePattern],
+    ) -> impl Iterator<Item = &'h ServerNamePattern> {
+        hostnames.iter().filter_map(|hostname| match &self.pattern {
+            None => Some(hostname),
+            Some(pattern) => pattern.intersection(hostname),
+        })
+    }
+
     /// Whether traffic is accepted on it: no conflict, a kind of route that may attach, and a port.
     pub(super) fn is_served(&self) -> bool {
         self.conflict.is_none() && !self.excess && self.port.is_some() && self.kind().is_some()
@@ -174,8 +185,9 @@ impl MergedListener<'_> {
     }
 }
 
-/// The listeners of a Gateway and of these ListenerSets, with their conflicts. Within one object nobody wins; between objects the
-/// Gateway comes first, then the oldest ListenerSet.
+/// The listeners of a Gateway and of these ListenerSets, with their conflicts. Between objects the Gateway comes first, then the oldest
+/// ListenerSet. Within one object nobody wins, but a listener that is out for an earlier object holds nothing against the others
+/// (conformance/tests/listenerset-protocol-conflict.go).
 pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a Arc<ListenerSet>]) -> Vec<MergedListener<'a>> {
     let mut merged: Vec<MergedListener<'a>> = Vec::new();
     let mut by_port: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
@@ -187,8 +199,8 @@ pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a Arc<ListenerSet>]) -> 
         for (at, listener) in merged.iter().enumerate().skip(first) {
             by_port.entry(listener.port).or_default().push(at);
         }
-        mark_within(&mut merged, first);
         mark_against_earlier(&mut merged, first, &by_port);
+        mark_within(&mut merged, first);
         for listener in merged.iter_mut().skip(first.max(MOST_LISTENERS)) {
             listener.excess = true;
         }
@@ -206,10 +218,12 @@ pub(super) fn alone(set: &ListenerSet) -> Vec<MergedListener<'_>> {
     alone
 }
 
-/// Marks listeners of one object, from `first` on, that cannot be told apart.
+/// Marks listeners of one object, from `first` on, that cannot be told apart. Those that are out already hold nothing against others.
 fn mark_within(merged: &mut [MergedListener<'_>], first: usize) {
-    for one in first..merged.len() {
-        for other in one + 1..merged.len() {
+    let mut standing: Vec<usize> = (first..merged.len()).collect();
+    standing.retain(|at| merged[*at].conflict.is_none());
+    for (index, &one) in standing.iter().enumerate() {
+        for &other in &standing[index + 1..] {
             let same_name = merged[one].spec.name == merged[other].spec.name;
             let by_name = same_name.then_some(ListenerConflict::Name);
             let Some(conflict) = conflict(&merged[one], &merged[other]).or(by_name) else { continue };
@@ -228,9 +242,6 @@ fn mark_against_earlier(
     by_port: &BTreeMap<Option<u16>, Vec<usize>>,
 ) {
     for at in first..merged.len() {
-        if merged[at].conflict.is_some() {
-            continue;
-        }
         let earlier = by_port.get(&merged[at].port).into_iter().flatten().take_while(|other| **other < first);
         let mut standing =
             earlier.filter(|other| merged[**other].conflict.is_none() && !merged[**other].excess);

@@ -1,6 +1,7 @@
 //! Server names of TLS listeners that share a port: which listener and route has each of them. The narrowest listener that has a name is
 //! final: a name that it has no route for falls through to no other one. Within it, the oldest route has a name, each name by itself.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sheave_model::{PatternMap, ServerNamePattern};
@@ -38,18 +39,6 @@ pub(super) struct PortNames {
     pub(super) counts: BTreeMap<NameTarget, NameCount>,
 }
 
-/// The names that a listener and a route have in common, each once.
-pub(super) fn common<'a>(
-    listener: &MergedListener<'_>,
-    hostnames: &'a [ServerNamePattern],
-) -> impl Iterator<Item = ServerNamePattern> + use<'a> {
-    let of_listener = listener.pattern.clone();
-    hostnames.iter().filter_map(move |hostname| match &of_listener {
-        None => Some(hostname.clone()),
-        Some(pattern) => pattern.intersection(hostname).cloned(),
-    })
-}
-
 impl PortNames {
     /// The names of the listeners with these indexes, which have one port. `routes` are sorted by age.
     pub(super) fn new(
@@ -69,10 +58,15 @@ impl PortNames {
         let here: BTreeSet<usize> = listeners.iter().copied().collect();
         for &(route, attachment) in routes {
             for listener in attachment.listeners().into_iter().filter(|it| here.contains(it)) {
+                let names: BTreeSet<_> = merged[listener].common(&attachment.hostnames).collect();
+                let count = NameCount { won: 0, wanted: names.len() };
                 let target = NameTarget { listener, route };
-                for name in common(&merged[listener], &attachment.hostnames) {
-                    let is_owner = owners.covering(&name).copied().or(open) == Some(listener);
-                    this.give(name, target, is_owner);
+                this.counts.insert(target, count);
+                for name in names {
+                    let is_owner = owners.covering(name).copied().or(open) == Some(listener);
+                    if is_owner && this.targets.len() < MOST_NAMES {
+                        this.give(name, target);
+                    }
                 }
             }
         }
@@ -82,18 +76,12 @@ impl PortNames {
         this
     }
 
-    fn give(&mut self, name: ServerNamePattern, target: NameTarget, is_owner: bool) {
-        let count = self.counts.entry(target).or_default();
-        match self.targets.get(&name) {
-            // The intersection with another host name of the route.
-            Some(Some(same)) if *same == target => return,
-            None if is_owner && self.targets.len() < MOST_NAMES => {
-                self.targets.insert(name, Some(target));
-                count.won += 1;
-            }
-            _ => {}
+    /// Gives a name to a route, unless an older one has it.
+    fn give(&mut self, name: &ServerNamePattern, target: NameTarget) {
+        if let Entry::Vacant(free) = self.targets.entry(name.clone()) {
+            free.insert(Some(target));
+            self.counts.entry(target).or_default().won += 1;
         }
-        count.wanted += 1;
     }
 }
 

@@ -1,7 +1,7 @@
 //! State of Services and Gateways by their frontends.
 
-use sheave_model::Algorithm;
 use sheave_model::test_util::{pool, refused, split};
+use sheave_model::{Algorithm, ServerNamePattern};
 
 use super::*;
 
@@ -100,4 +100,34 @@ fn a_listener_is_degraded_if_a_route_waits_behind_the_one_that_serves() {
     assert_eq!(with(&[pool(1, 1, ONE)], 1), degraded(one));
     assert_eq!(with(&[pool(1, 1, ONE)], 0), None);
     assert_eq!(with(&[pool(1, 1, &[])], 1).unwrap().0, ServiceState::Broken, "worst first");
+}
+
+#[test]
+fn a_tls_listener_is_broken_if_every_route_is_and_degraded_if_some_is() {
+    let with = |targets: Vec<Vec<SplitPart>>| {
+        let mut listener = split(1, Algorithm::Random, []);
+        listener.split = None;
+        let targets: Vec<_> =
+            targets.into_iter().map(|parts| Arc::new(split(1, Algorithm::Random, parts))).collect();
+        let names =
+            (0..targets.len()).map(|at| (ServerNamePattern::new(&format!("n{at}.example")), Some(at)));
+        let names = ServerNames::new(targets.clone(), names.collect::<Vec<_>>());
+        listener.server_names = Some(Arc::new(names));
+        text_of(&listener, Live::default())
+    };
+    let text = |state, text: &str| Some((state, text.to_owned()));
+    let broken = "no backend of its route serves; gone: BackendNotFound";
+    assert_eq!(with(vec![]), text(ServiceState::Broken, "no route is attached to the listener"));
+    assert_eq!(with(vec![vec![pool(1, 1, ONE)], vec![pool(2, 1, ONE)]]), None);
+    assert_eq!(
+        with(vec![vec![refused("gone", 1)], vec![refused("gone", 1)]]),
+        text(ServiceState::Broken, broken)
+    );
+    assert_eq!(
+        with(vec![vec![pool(1, 1, ONE)], vec![refused("gone", 1)]]),
+        text(
+            ServiceState::Degraded,
+            &format!("1 of 2 routes do not serve their server names; TCPRoute default/route: {broken}")
+        )
+    );
 }

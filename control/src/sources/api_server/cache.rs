@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 
 use super::item::Item;
-use super::{Batch, KindStatus};
+use super::{Batch, KindStatus, kind_problems};
+use crate::api::gateway_api::GROUP;
 use crate::api::kinds::{Kind, Need};
 use crate::api::object::ApiObject as _;
 use crate::api::problem::Problem;
@@ -75,6 +76,8 @@ pub(super) trait Subscription: Send + Sync {
     fn is_conditional(&self) -> bool;
     /// Whether the server does not have that definition.
     fn is_absent(&self) -> bool;
+    /// The Problem that this is where Gateways are wanted: without the kind, they serve less than their definitions promise.
+    fn absence(&self) -> Option<Problem>;
     fn is_built_in(&self) -> bool;
 }
 
@@ -426,6 +429,12 @@ impl<K: Kind> Subscription for Cache<K> {
 
     fn is_absent(&self) -> bool {
         self.lock().defined == Some(false)
+    }
+
+    fn absence(&self) -> Option<Problem> {
+        let of_gateways = K::ROW.resource.group == GROUP && self.is_absent();
+        let remedy = K::ROW.remedy.filter(|_| of_gateways && self.lock().problem.is_none())?;
+        Some(kind_problems::missing(&K::ROW.resource, remedy))
     }
 
     fn is_built_in(&self) -> bool {

@@ -177,13 +177,14 @@ fn a_condition_about_announcements_stays_while_they_are_unknown_and_then_goes() 
 }
 
 #[test]
-fn a_gateway_that_was_never_ours_or_is_being_deleted_stays_as_it_is() {
+fn a_gateway_that_was_never_ours_stays_as_it_is_and_one_that_is_being_deleted_is_released() {
     let mut foreign_one = fresh();
     assert_eq!(names(&settle(&mut foreign_one, at(0), released)), [""; 0]);
     let mut leaving = published(&standard(&["a"]));
     leaving
         .change(&json!({"metadata": {"deletionTimestamp": "2027-01-15T08:00:00Z", "finalizers": ["x/y"]}}));
-    assert_eq!(names(&settle(&mut leaving, at(0), released)), [""; 0]);
+    assert_eq!(names(&settle(&mut leaving, at(0), released)), ["clear"]);
+    assert_eq!(leaving.field("addresses"), Value::Null);
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(super) struct ObjectState {
     /// Fingerprint of the write that waits until it has been the same for [`SETTLE`], and the start of that time.
     settling: Option<(u64, Instant)>,
     /// Fingerprint of the last write of each kind of step. If the same has to be written again, others have undone it.
-    written: [Option<u64>; 5],
+    written: [Option<u64>; 4],
 }
 
 impl ObjectState {
@@ -333,15 +333,15 @@ fn is_older(cached: &WriteSubject, known: &WrittenObject) -> bool {
 
 /// Indexes in [`ObjectState::written`] of two kinds of step.
 const STATUS: usize = 1;
-const REST: usize = 3;
+const REST: usize = 2;
 
 fn kind(step: &WriteStep) -> Option<usize> {
     match step {
-        WriteStep::AddFinalizer(_) => Some(0),
+        // One kind: a finalizer that we removed ourselves was not taken from us.
+        WriteStep::AddFinalizer(_) | WriteStep::RemoveFinalizer(_) => Some(0),
         WriteStep::ApplyStatus(_) => Some(STATUS),
-        WriteStep::RemoveFinalizer(_) => Some(2),
         WriteStep::RemoveRest(_) => Some(REST),
-        WriteStep::PatchParents { .. } => Some(4),
+        WriteStep::PatchParents { .. } => Some(3),
         // What a clear leaves belongs to others, so it is never undone.
         WriteStep::ClearStatus(_) | WriteStep::Nothing | WriteStep::Export(_) => None,
     }

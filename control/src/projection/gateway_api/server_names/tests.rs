@@ -7,7 +7,7 @@ use sheave_model::{PatternMap, ServerNamePattern};
 
 use super::super::attachment::Attachment;
 use super::super::listeners::{MergedListener, merge};
-use super::{NameTarget, PortNames, common};
+use super::{NameTarget, PortNames};
 use crate::api::gateway_api::{
     Gateway, Listener, ListenerTls, ParentReference, RouteKey, RouteKind, RouteSpec, TlsRoute,
 };
@@ -38,7 +38,7 @@ fn attachment(name: usize, hostnames: &[&str], merged: &[MergedListener<'_>]) ->
     let spec = RouteSpec { hostnames: names, ..RouteSpec::default() };
     let route = AnyRoute::Tls(Arc::new(TlsRoute { spec, ..TlsRoute::default() }));
     let hostnames: Vec<_> = hostnames.iter().map(|name| ServerNamePattern::new(name)).collect();
-    let fits = |at: &usize| common(&merged[*at], &hostnames).next().is_some();
+    let fits = |at: &usize| merged[*at].common(&hostnames).next().is_some();
     let listeners = (0..merged.len()).filter(fits).collect();
     Attachment { key, route, hostnames, parents: vec![(ParentReference::default(), Ok(listeners))] }
 }
@@ -57,8 +57,8 @@ fn expected(name: &str, merged: &[MergedListener<'_>], routes: &[Attachment]) ->
     };
     let listener = (0..merged.len()).filter(|at| of_listener(at).is_some()).max_by_key(of_listener)?;
     let candidates = routes.iter().enumerate().flat_map(|(route, attachment)| {
-        let names = common(&merged[listener], &attachment.hostnames).collect::<Vec<_>>();
-        names.into_iter().filter_map(|it| narrowness(&it, &name)).map(move |narrow| (narrow, route))
+        let names = merged[listener].common(&attachment.hostnames).collect::<Vec<_>>();
+        names.into_iter().filter_map(|it| narrowness(it, &name)).map(move |narrow| (narrow, route))
     });
     let (_, route) = candidates.max_by_key(|(narrow, route)| (*narrow, usize::MAX - route))?;
     Some(NameTarget { listener, route })

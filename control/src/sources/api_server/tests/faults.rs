@@ -30,6 +30,7 @@ impl Bench {
         let mut watch = ApiWatch {
             plane: ControlPlane::Local,
             gateway_api: GatewayApiMode::Off,
+            wants_gateways: AtomicBool::default(),
             sync: Arc::new(SyncState::of(1)),
             subscriptions: Vec::new(),
             tasks: JoinSet::new(),

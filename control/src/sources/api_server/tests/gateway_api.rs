@@ -146,6 +146,15 @@ async fn without_its_definitions_nothing_waits_and_nothing_is_reported() {
     assert!(watch.problems().is_empty(), "{:?}", watch.problems());
     let kinds = watch.kinds();
     assert!(kinds.iter().all(|kind| kind.synced && kind.error.is_none()), "{kinds:?}");
+    // With a class of this installation, whoever has only some of the definitions is told. ServiceImports are another project's.
+    watch.set_gateways_wanted(true);
+    let missing = problems(&watch);
+    assert_eq!(missing.len(), 7, "{missing:?}");
+    assert!(
+        missing.iter().any(|it| it.contains("tcproutes.gateway.networking.k8s.io: DefinitionMissing")),
+        "{missing:?}"
+    );
+    watch.set_gateways_wanted(false);
     assert!(!kinds.iter().any(|kind| kind.kind == "Namespace"), "{kinds:?}");
     assert!(tokio::time::timeout(Duration::from_millis(1), failure.as_mut()).await.is_err());
     let asked = server.asked();

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::condition::DesiredCondition;
-use crate::api::gateway_api::{ParentReference, RouteKey, RouteKind, TcpRoute};
+use crate::api::gateway_api::{GatewayClass, ParentReference, RouteKey, RouteKind, TcpRoute};
 use crate::api::routes::AnyRoute;
+use crate::controller::gateway_status::class::DesiredClass;
 use crate::controller::gateway_status::route_parents::DesiredParents;
 use crate::controller::gateway_status::tests::model::ObjectServer;
 use crate::controller::gateway_status::{GatewayApiKey, GatewayApiSubject};
@@ -199,4 +200,32 @@ fn a_backend_that_comes_and_goes_is_written_a_few_times_at_once_and_then_rarely(
     assert!((6..16).contains(&harness.writes), "{} writes in two minutes", harness.writes);
     harness.run(Duration::from_secs(60));
     assert_eq!(harness.reason(), "ResolvedRefs");
+}
+
+#[test]
+fn a_class_that_is_used_and_unused_again_and_again_is_contested_by_nobody() {
+    let class = json!({
+        "metadata": {"name": "sheave", "uid": "u1", "generation": 1},
+        "spec": {"controllerName": "sheave.dev/gateway"},
+    });
+    let (mut server, mut queue) = (ObjectServer::new(class), WriteQueue::new(Ownership::default()));
+    let (start, mut notices) = (Instant::now(), Vec::new());
+    let target = WriteTarget::GatewayApi(GatewayApiKey::Class("sheave".into()));
+    for round in 0..8 {
+        let now = Now { instant: start + Duration::from_secs(round), time: at(round.try_into().unwrap()) };
+        let (in_use, mut writes) = (round % 2 == 0, 0);
+        loop {
+            let class: GatewayClass = serde_json::from_value(server.object()).unwrap();
+            let desired = Arc::new(DesiredClass::new(&class, in_use));
+            let subject = WriteSubject::GatewayApi(GatewayApiSubject::Class(Arc::new(class), desired));
+            queue.set_desired(target.clone(), subject, now);
+            let Some(job) = queue.next(now) else { break };
+            writes += 1;
+            let answer = server.answer(&job.step);
+            queue.finished(&job, answer, now);
+            notices.append(&mut queue.take_notices());
+        }
+        assert_eq!(writes, if round == 0 { 2 } else { 1 }, "round {round} writes at once");
+    }
+    assert!(notices.is_empty(), "{notices:?}");
 }
