@@ -89,7 +89,7 @@ fn two_sides_of_a_diff_are_manifests_or_a_gateway() {
 #[test]
 fn a_question_is_read() {
     let line = "sheave explain shop/web --port http --protocol udp --address ::ffff:203.0.113.10 \
-                --client [2001:db8::7]:5000 --multi-cluster --manifests d --node n1 -o json";
+                --client [2001:db8::7]:5000 --sni Shop.example --multi-cluster --manifests d --node n1 -o json";
     let cli = parse(line).unwrap();
     assert_eq!(cli.overrides().node.as_deref(), Some("n1"));
     let Command::Explain(explain) = cli.command else { panic!("explain") };
@@ -102,6 +102,7 @@ fn a_question_is_read() {
         protocol: Some(Protocol::Udp),
         address: Some([203, 0, 113, 10].into()),
         client: Some(Client { ip: "2001:db8::7".parse().unwrap(), port: Some(5000) }),
+        sni: Some("shop.example".to_owned()),
     };
     assert_eq!(explain.asked.question(String::new), Ok(question));
 }

@@ -27,7 +27,7 @@ for_both_families!(
 const FILE: &str = "gateway.yaml";
 
 /// A Gateway in the namespace `infra` on the first address, with these listeners.
-fn gateway_on(family: Family, listeners: &str) -> String {
+pub(crate) fn gateway_on(family: Family, listeners: &str) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: sheave}}\n\
          spec: {{controllerName: sheave.dev/gateway}}\n---\n\
@@ -46,7 +46,12 @@ fn listener(name: &str, port: u16, protocol: &str) -> String {
 }
 
 /// A route in `namespace`, created on this day of a month, with more of its first parentRef and its backends.
-fn route(kind: &str, (namespace, name, day): (&str, &str, u8), parent: &str, backends: &str) -> String {
+pub(crate) fn route(
+    kind: &str,
+    (namespace, name, day): (&str, &str, u8),
+    parent: &str,
+    backends: &str,
+) -> String {
     format!(
         "---\napiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\n\
          metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: '2026-01-{day:02}T00:00:00Z'}}\n\
@@ -63,7 +68,7 @@ fn versions(family: Family, number: u16) -> Vec<App> {
     (0..number).map(version).collect()
 }
 
-fn start<'w>(
+pub(crate) fn start<'w>(
     world: &'w World,
     family: Family,
     versions_of: u16,
@@ -99,7 +104,7 @@ fn counts(world: &World, family: Family, to: SocketAddr, times: u16) -> BTreeMap
     counts
 }
 
-fn is_reset(error: &io::Error) -> bool {
+pub(crate) fn is_reset(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 

@@ -28,6 +28,7 @@ mod fleet_shares;
 mod flood;
 mod forwarded;
 mod gateway_api;
+mod gateway_tls;
 mod hardening;
 mod health;
 mod idle;

@@ -73,3 +73,20 @@ pub(crate) fn example() -> String {
     ]
     .concat()
 }
+
+/// The Gateway with a listener tls (443/TCP) for `*.shop.example`: the TLSRoute `shop/a` has two names, and the one of the route `b` has no
+/// backend.
+pub(crate) fn tls_example() -> String {
+    let tls = |name: &str, hostnames: &str, refs: &str| {
+        route("TLSRoute", name, "{name: gw, sectionName: tls}", refs)
+            .replace("spec: {", &format!("spec: {{hostnames: [{hostnames}], "))
+    };
+    [
+        GATEWAY,
+        "  - {name: tls, port: 443, protocol: TLS, hostname: '*.shop.example', tls: {mode: Passthrough}}\n",
+        &tls("a", "a.shop.example, '*.b.shop.example'", "{name: v1, port: 80}"),
+        &tls("b", "c.shop.example", "{name: gone, port: 80}"),
+        &backend("v1", &[7, 8]),
+    ]
+    .concat()
+}

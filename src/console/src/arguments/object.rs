@@ -43,7 +43,9 @@ impl ObjectName {
             [name] => (None, name),
             [namespace, name] if words.len() == 1 || has_kind => (Some(namespace), name),
             [kind, _] => {
-                return Err(format!("\"{kind}\" is not svc, mcs, gateway, tcproute or udproute; {HINT}"));
+                return Err(format!(
+                    "\"{kind}\" is not svc, mcs, gateway, tcproute, udproute or tlsroute; {HINT}"
+                ));
             }
             _ => return Err(format!("\"{}\" does not name an object; {HINT}", words.join(" "))),
         };

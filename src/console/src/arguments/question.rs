@@ -36,6 +36,9 @@ pub struct QuestionArgs {
     /// Client's address, and its port where the port decides, for example 198.51.100.7:5000 [default: a client outside the cluster]
     #[arg(long, value_name = "IP[:PORT]", value_parser = explain::parse_client)]
     client: Option<Client>,
+    /// Server name that a TLS client asks for; chooses the route of a TLS listener
+    #[arg(long, value_name = "NAME", value_parser = explain::parse_sni)]
+    sni: Option<String>,
 }
 
 impl QuestionArgs {
@@ -66,6 +69,7 @@ impl QuestionArgs {
             protocol: self.protocol,
             address: self.address,
             client: self.client,
+            sni: self.sni.clone(),
         })
     }
 }

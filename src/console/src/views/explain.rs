@@ -26,6 +26,7 @@ use sheave_model::FrontendAddr;
 pub use self::question::{Client, GatewayApiObject, Port, Question};
 pub(crate) use self::question::{
     QuestionQuery, parse_address, parse_client, parse_listener, parse_port, parse_protocol, parse_service,
+    parse_sni,
 };
 pub(crate) use self::short::{keep_endpoints, shorten};
 pub(crate) use self::text::outcome;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{folder, validated, view};
-use crate::test_gateways::{GATEWAY, backend, example, route};
+use crate::test_gateways::{GATEWAY, backend, example, route, tls_example};
 use crate::views::View as _;
 use crate::views::routes::FrontendView;
 
@@ -116,4 +116,40 @@ fn each_mistake_in_gateways_and_routes_is_found_without_an_api_server() {
         "8 problems, 2 notes",
     ];
     assert_eq!(lines, expected.map(str::to_owned));
+}
+
+#[test]
+fn the_table_shows_what_server_names_lead_to() {
+    let folder = folder(&tls_example());
+    let text = view(&folder).to_text();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split("  ").filter(|it| !it.is_empty()).map(str::trim).collect())
+        .collect();
+    let row =
+        |first: &str| rows.iter().filter(|row| row.first() == Some(&first)).cloned().collect::<Vec<_>>();
+    let of_a = row("203.0.113.0:443/TCP *.b.shop.example +1");
+    let frontend = [
+        "LoadBalancer",
+        "-",
+        "-",
+        "shop/gw/tls",
+        "TLSRoute shop/a",
+        "2 endpoints",
+        "2 endpoints",
+        "-",
+        "all",
+    ];
+    assert_eq!(of_a[0][1..], frontend, "{text}");
+    assert_eq!(of_a[1][1..], ["Service shop/v1:80", "1", "100%", "2 endpoints"], "{text}");
+    let of_b = row("203.0.113.0:443/TCP c.shop.example");
+    assert_eq!(of_b[1][1..], ["Service shop/gone:80", "1", "100%", "refused: BackendNotFound"], "{text}");
+    let json: Value = serde_json::from_str(&view(&folder).to_json()).unwrap();
+    let frontend = json["frontends"].as_array().unwrap().iter().find(|it| it["port"] == 443).unwrap();
+    let names = frontend["serverNames"].as_object().unwrap();
+    assert_eq!(names.keys().collect::<Vec<_>>(), ["*.b.shop.example", "a.shop.example", "c.shop.example"]);
+    assert_eq!(names["a.shop.example"]["route"], "TLSRoute shop/a");
+    assert_eq!(names["c.shop.example"]["split"][0]["refused"], "BackendNotFound");
+    let read: Vec<FrontendView> = serde_json::from_value(json["frontends"].clone()).unwrap();
+    assert_eq!(read, view(&folder).frontends);
 }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Deserialize;
 use sheave_control::api::gateway_api::RouteKind;
 use sheave_control::api::store::ServiceKey;
+use sheave_dataplane::server_name;
 use sheave_model::Protocol;
 
 /// Service, and which of its clients and frontends the answer is about.
@@ -26,6 +27,8 @@ pub struct Question {
     pub address: Option<IpAddr>,
     /// `None` = any client outside the cluster.
     pub client: Option<Client>,
+    /// Server name that the client asks for, in lower case without a dot at its end.
+    pub sni: Option<String>,
 }
 
 /// Object of the Gateway API, with the namespace and name of the question.
@@ -46,6 +49,7 @@ impl GatewayApiObject {
             "gateway" | "gtw" => Some(Self::Gateway(None)),
             "tcproute" => Some(Self::Route(RouteKind::Tcp)),
             "udproute" => Some(Self::Route(RouteKind::Udp)),
+            "tlsroute" => Some(Self::Route(RouteKind::Tls)),
             _ => None,
         }
     }
@@ -138,6 +142,12 @@ pub(crate) fn parse_client(text: &str) -> Result<Client, String> {
     read.map_err(|_| "write it as an address, or as address:port ([address]:port for IPv6)".to_owned())
 }
 
+/// Parses a server name.
+pub(crate) fn parse_sni(text: &str) -> Result<String, String> {
+    let name = server_name(text.as_bytes()).map(String::from);
+    name.ok_or_else(|| "this is no server name: write a host name, as shop.example.com".to_owned())
+}
+
 /// Parses an address.
 pub(crate) fn parse_address(text: &str) -> Result<IpAddr, String> {
     text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| "this is not an IP address".to_owned())
@@ -150,7 +160,7 @@ pub(crate) struct QuestionQuery {
     service: String,
     #[serde(default)]
     multi_cluster: bool,
-    /// `gateway`, `tcproute` or `udproute`; a Service if missing.
+    /// `gateway`, `tcproute`, `udproute` or `tlsroute`; a Service if missing.
     kind: Option<String>,
     /// Name of a Gateway's listener.
     listener: Option<String>,
@@ -158,6 +168,7 @@ pub(crate) struct QuestionQuery {
     protocol: Option<String>,
     address: Option<String>,
     client: Option<String>,
+    sni: Option<String>,
 }
 
 impl QuestionQuery {
@@ -175,6 +186,7 @@ impl QuestionQuery {
                 .transpose()?,
             address: self.address.as_ref().map(|text| read("address", text, parse_address)).transpose()?,
             client: self.client.as_ref().map(|text| read("client", text, parse_client)).transpose()?,
+            sni: self.sni.as_ref().map(|text| read("sni", text, parse_sni)).transpose()?,
         })
     }
 }
@@ -193,7 +205,8 @@ impl QuestionQuery {
 }
 
 fn parse_kind(text: &str) -> Result<GatewayApiObject, String> {
-    GatewayApiObject::named(text).ok_or_else(|| "this is not gateway, tcproute or udproute".to_owned())
+    GatewayApiObject::named(text)
+        .ok_or_else(|| "this is not gateway, tcproute, udproute or tlsroute".to_owned())
 }
 
 /// Parses the name of a listener. That of a ListenerSet's listener begins with the namespace and name of the set.
@@ -222,6 +235,7 @@ impl Question {
             ("protocol", self.protocol.map(|protocol| protocol.to_string())),
             ("address", self.address.map(|ip| ip.to_string())),
             ("client", self.client.map(|client| client.to_string())),
+            ("sni", self.sni.clone()),
         ];
         for (name, value) in parts {
             if let Some(value) = value {

@@ -12,12 +12,16 @@ use sheave_control::projection::explain::{
     routes_to as keys_of,
 };
 use sheave_control::projection::gateway_api::outcome::ListenerOutcome;
+use sheave_control::text::first_few;
 use sheave_dataplane::select::{ActiveFrontend, Origin, Pick};
-use sheave_model::{Frontend, Protocol, Share, Split, SplitPart};
+use sheave_model::{Frontend, Protocol, ServerNames, Share, Split, SplitPart};
 
 use super::{Answer, Basis, FrontendAnswer, add_problems, client};
 use crate::views::explain::question::{GatewayApiObject, Port, Question};
 use crate::views::routes::listener_name;
+
+/// How many server names a sentence lists.
+const LISTED: usize = 8;
 
 /// Where an answer may take names from.
 struct Reader<'a> {
@@ -70,7 +74,10 @@ fn of_gateway(
     let question = &Question { service: key.clone(), ..question.clone() };
     let Some(outcome) = basis.projector.gateway(&key) else {
         let class = &gateway.spec.gateway_class_name;
-        view.reasons.push(format!("this installation does not serve its GatewayClass, {class:?}"));
+        view.reasons.push(match gateway.metadata.deletion_timestamp {
+            Some(_) => "it is being deleted, so nothing serves it".to_owned(),
+            None => format!("this installation does not serve its GatewayClass, {class:?}"),
+        });
         return Answer::Explained(view);
     };
     view.reasons
@@ -81,8 +88,13 @@ fn of_gateway(
         Some(asked) => name == asked,
         None => own().any(|listener| listener.name == name),
     };
-    let frontends: Vec<Arc<Frontend>> =
-        frontends.iter().filter(|it| is_asked(&it.service.port_name)).cloned().collect();
+    // A listener of TLS may share the frontend of another one.
+    let shared = own().find(|it| listener == Some(&*it.name) && it.protocol == "TLS").map(|it| it.port);
+    let is_it = |it: &&Arc<Frontend>| {
+        let by_port = it.server_names.is_some() && shared == Some(it.addr.port.into());
+        by_port || is_asked(&it.service.port_name)
+    };
+    let frontends: Vec<Arc<Frontend>> = frontends.iter().filter(is_it).cloned().collect();
     if let Some(asked) = listener
         && frontends.is_empty()
         && !own().any(|it| it.name == asked)
@@ -92,7 +104,8 @@ fn of_gateway(
         return Answer::NotFound(view);
     }
     view.reasons.extend(own().filter(|it| is_asked(&it.name)).filter_map(not_accepted));
-    found(question, frontends, &Reader { namespace, is_route: false }, basis, view)
+    let wanted = |target: &Frontend| is_asked(&target.service.port_name);
+    found(question, frontends, (&Reader { namespace, is_route: false }, &wanted), basis, view)
 }
 
 fn not_accepted(listener: &ListenerOutcome) -> Option<String> {
@@ -124,7 +137,9 @@ fn of_route(question: &Question, kind: RouteKind, basis: Basis<'_>, mut view: Ex
         view.reasons.push("no listener sends traffic to it".to_owned());
         return Answer::Explained(view);
     }
-    found(question, frontends, &Reader { namespace, is_route: true }, basis, view)
+    let name = key.to_string();
+    let wanted = |target: &Frontend| target.split.as_ref().is_some_and(|split| *split.route == *name);
+    found(question, frontends, (&Reader { namespace, is_route: true }, &wanted), basis, view)
 }
 
 fn about_parent(ExplainedParent { parent, conditions }: &ExplainedParent) -> Vec<String> {
@@ -138,11 +153,11 @@ fn about_parent(ExplainedParent { parent, conditions }: &ExplainedParent) -> Vec
     told.collect()
 }
 
-/// The answer about the first frontend that fits the question.
+/// The answer about the first frontend that fits the question. Of a TLS listener, it is about the `wanted` targets of server names.
 fn found(
     question: &Question,
     mut frontends: Vec<Arc<Frontend>>,
-    reader: &Reader<'_>,
+    (reader, wanted): (&Reader<'_>, &dyn Fn(&Frontend) -> bool),
     basis: Basis<'_>,
     mut view: ExplainView,
 ) -> Answer {
@@ -161,7 +176,16 @@ fn found(
     }
     let frontend = frontends.remove(0);
     view.other_frontends = frontends.iter().map(|other| other.addr.to_string()).collect();
-    FrontendAnswer { question, frontend: &frontend, basis }.fill_listener(reader, &mut view);
+    let answer = FrontendAnswer { question, frontend: &frontend, basis };
+    let active = basis.active.get(frontend.addr).map(AsRef::as_ref);
+    match &frontend.server_names {
+        None => answer.fill_listener(active, reader, &mut view),
+        Some(names) => answer.fill_names(names, active, (reader, wanted), &mut view),
+    }
+    view.closed = basis.closed.get(&frontend.addr).cloned();
+    if view.closed.is_some() {
+        view.endpoint = None;
+    }
     if !reader.is_route {
         let ports = [Some(frontend.addr.port), None];
         add_problems(&mut view, question, Some((frontend.addr.protocol, ports)), basis);
@@ -181,12 +205,45 @@ fn fits(frontend: &Frontend, question: &Question) -> bool {
 }
 
 impl FrontendAnswer<'_> {
-    fn fill_listener(&self, reader: &Reader<'_>, view: &mut ExplainView) {
+    /// Answers for the server name that is asked for, or for the only target that is wanted.
+    fn fill_names(
+        &self,
+        names: &ServerNames,
+        active: Option<&ActiveFrontend>,
+        (reader, wanted): (&Reader<'_>, &dyn Fn(&Frontend) -> bool),
+        view: &mut ExplainView,
+    ) {
+        let mut targets = (0..).zip(names.targets()).filter(|(_, target)| wanted(target)).map(|(at, _)| at);
+        let only = targets.next().filter(|_| targets.next().is_none());
+        let target = match &self.question.sni {
+            Some(name) => names.target(name),
+            None => only,
+        };
+        let Some(at) = target else {
+            let (origin, _, why_origin) = self.origin();
+            self.admit(origin, why_origin, view);
+            view.listener = listener_name(&self.frontend.service);
+            view.reasons.push(match &self.question.sni {
+                Some(name) => format!("no route has the server name {name}: its connections are reset"),
+                None => "the server name of a connection chooses its route (--sni NAME)".to_owned(),
+            });
+            if self.question.sni.is_none() {
+                view.reasons.extend(server_names(names, wanted, reader));
+            }
+            return;
+        };
+        let frontend = &names.targets()[at];
+        let is_it = |target: &Frontend| std::ptr::eq(target, &**frontend);
+        view.reasons.extend(server_names(names, &is_it, reader));
+        let active = active.and_then(|active| active.targets().nth(at));
+        FrontendAnswer { frontend, ..*self }.fill_listener(active, reader, view);
+    }
+
+    fn fill_listener(&self, active: Option<&ActiveFrontend>, reader: &Reader<'_>, view: &mut ExplainView) {
         let Self { frontend, basis, .. } = *self;
         let (origin, side, why_origin) = self.origin();
         let allowed = self.admit(origin, why_origin, view);
         view.listener = listener_name(&frontend.service);
-        let active = basis.active.get(frontend.addr).map(AsRef::as_ref);
         match &frontend.split {
             None => view.reasons.push("no route is attached to the listener".to_owned()),
             Some(split) => {
@@ -201,10 +258,6 @@ impl FrontendAnswer<'_> {
         }
         view.reasons.extend(self.differences(active));
         view.failing = is_failing(view);
-        view.closed = basis.closed.get(&frontend.addr).cloned();
-        if view.closed.is_some() {
-            view.endpoint = None;
-        }
     }
 
     /// Adds which route serves, and why it does.
@@ -286,6 +339,27 @@ impl FrontendAnswer<'_> {
         view.reasons.push(
             "the backend of a new connection is chosen by weight, then one of its endpoints".to_owned(),
         );
+    }
+}
+
+/// A sentence about the server names that lead to the `wanted` targets. Names of routes of other namespaces are only counted.
+fn server_names(
+    names: &ServerNames,
+    wanted: &dyn Fn(&Frontend) -> bool,
+    Reader { namespace, .. }: &Reader<'_>,
+) -> Option<String> {
+    let patterns = names.patterns().into_iter();
+    let leading = patterns.filter_map(|(name, target)| Some((name, target.filter(|it| wanted(it))?)));
+    let is_own = |target: &Frontend| {
+        target.split.as_ref().is_some_and(|split| split.route.contains(&format!(" {namespace}/")))
+    };
+    let (own, others): (Vec<_>, Vec<_>) = leading.partition(|(_, target)| is_own(target));
+    let listed = first_few(own.iter().map(|(name, _)| name.to_string()), ", ", LISTED);
+    match (own.len(), others.len()) {
+        (0, 0) => None,
+        (_, 0) => Some(format!("server names: {listed}")),
+        (0, others) => Some(format!("server names: {others} of routes of other namespaces")),
+        (_, others) => Some(format!("server names: {listed}, and {others} of routes of other namespaces")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Answers about Gateways and routes.
 
 use super::*;
-use crate::test_gateways::{GATEWAY, backend, example, route};
+use crate::test_gateways::{GATEWAY, backend, example, route, tls_example};
 
 fn text(fixture: &Fixture, query: &str) -> String {
     fixture.answer(query, true).to_text()
@@ -138,4 +138,34 @@ fn names_of_other_namespaces_stay_hidden_from_readers_of_the_gateway() {
     assert!(json.contains("10.1.0.7:8080") && json.contains("BackendNotFound"), "{json}");
     let of_route = text(&fixture, "service=far/secret&kind=tcproute");
     assert!(of_route.contains("Service far/vault:80: 50% of new connections"), "{of_route}");
+}
+
+#[test]
+fn the_server_name_chooses_the_route_that_is_explained() {
+    let fixture = Fixture::new(&tls_example());
+    let tls = |more: &str| reasons(&fixture, &format!("service=shop/gw&kind=gateway&listener=tls{more}"));
+    let without: Vec<String> = tls("").into_iter().skip(2).collect();
+    assert_eq!(
+        without,
+        [
+            "the server name of a connection chooses its route (--sni NAME)",
+            "server names: a.shop.example, *.b.shop.example, c.shop.example"
+        ]
+    );
+    let wildcard = tls("&sni=x.B.shop.example.");
+    let of_a = "server names: a.shop.example, *.b.shop.example";
+    assert!(wildcard.contains(&of_a.to_owned()), "{wildcard:?}");
+    assert!(wildcard.contains(&"TLSRoute shop/a serves the listener".to_owned()), "{wildcard:?}");
+    assert!(
+        wildcard.contains(&"100% of new connections (weight 1) go to Service shop/v1:80".to_owned()),
+        "{wildcard:?}"
+    );
+    let unknown = tls("&sni=shop.example");
+    let reset = "no route has the server name shop.example: its connections are reset";
+    assert!(unknown.contains(&reset.to_owned()), "{unknown:?}");
+    let refused = text(&fixture, "service=shop/gw&kind=gateway&sni=c.shop.example&port=443");
+    assert!(refused.contains("are refused: Service shop/gone:80: BackendNotFound"), "{refused}");
+    let route = reasons(&fixture, "service=shop/a&kind=tlsroute");
+    assert!(route.contains(&of_a.to_owned()), "{route:?}");
+    assert!(question("service=shop/gw&kind=gateway&sni=a_b..c").is_err());
 }
