@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sheave_console::arguments::{
     ApiServerArgs, Diff, Explain, Gateways, ManifestArgs, NodeArgs, Routes, RunningArgs, Status, TextFormat,
@@ -159,6 +159,18 @@ pub(crate) struct Migrate {
     /// Folder or file of manifests to read; - reads standard input, for example of kubectl get -A -o yaml
     #[arg(long, value_name = "DIR")]
     pub(crate) manifests: PathBuf,
+    /// What LoadBalancer Services become
+    #[arg(long, value_enum, value_name = "OBJECTS", default_value_t = MigrateTo::Services)]
+    pub(crate) to: MigrateTo,
+}
+
+/// What `sheave migrate` makes of LoadBalancer Services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MigrateTo {
+    /// LoadBalancer Services of Sheave
+    Services,
+    /// Gateways with a TCPRoute or UDPRoute for each port
+    GatewayApi,
 }
 
 /// `sheave uninstall`.

@@ -5,6 +5,7 @@ mod announcement;
 mod cilium;
 mod draft;
 mod frr;
+mod gateway_api;
 mod kube_vip;
 mod metallb;
 mod selectors;
@@ -19,6 +20,9 @@ pub use self::draft::NO_EQUIVALENT;
 
 use self::announcement::AdvertisementKind;
 use self::draft::PoolDraft;
+use self::gateway_api::GatewayDraft;
+use self::gateway_api::names::ObjectNames;
+use self::services::to_gateway::GatewayContext;
 use crate::api::address_pool::{API_VERSION, AddressPoolSpec, KIND};
 use crate::sources::manifests::{FileProblem, RawObject};
 
@@ -27,6 +31,26 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Largest number of entries in an AddressPool; see the rules of its definition.
 const MAX_ENTRIES: usize = 256;
 
+/// What LoadBalancer Services become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceTarget {
+    /// LoadBalancer Services of Sheave.
+    Services,
+    /// Gateways with a route for each port.
+    GatewayApi,
+}
+
+/// What a migration leads to.
+#[derive(Clone, Copy, Debug)]
+pub struct MigrationOptions<'a> {
+    /// Class of the installation's LoadBalancer Services.
+    pub load_balancer_class: &'a str,
+    /// Controller of its GatewayClasses.
+    pub gateway_controller: &'a str,
+    /// What LoadBalancer Services become.
+    pub services: ServiceTarget,
+}
+
 /// Result of a migration.
 #[derive(Debug, Default)]
 pub struct Migration {
@@ -34,7 +58,7 @@ pub struct Migration {
     pub steps: Vec<String>,
     /// Lines of FRR's configuration, if routers need announcements.
     pub frr: Vec<String>,
-    /// Migrated objects: AddressPools first, then Services.
+    /// Migrated objects: AddressPools first, then Services, then Gateways, each with its ListenerSets and routes.
     pub objects: Vec<MigratedObject>,
     /// Fields without an equivalent, of objects that result in no migrated object.
     pub left: Vec<FileProblem>,
@@ -63,8 +87,8 @@ struct Findings<'a> {
     left: Vec<FileProblem>,
 }
 
-/// Translates the objects for an installation with this class.
-pub fn migrate(objects: &[RawObject], class: &str) -> Migration {
+/// Translates the objects.
+pub fn migrate(objects: &[RawObject], options: &MigrationOptions<'_>) -> Migration {
     let mut findings = Findings::default();
     metallb::translate(objects, &mut findings);
     cilium::translate(objects, &mut findings);
@@ -72,22 +96,44 @@ pub fn migrate(objects: &[RawObject], class: &str) -> Migration {
     service_lb::translate(objects, &mut findings);
     rename(&mut findings.pools, objects);
     cilium::report_names(&mut findings.pools);
-    let services = services::translate(objects, class, &mut findings.pools);
+    let pool_labels = pool_labels(&findings.pools, objects);
+    let mut names = ObjectNames::of(objects);
+    let mut context = GatewayContext { pool_labels: &pool_labels, names: &mut names };
+    let (class, target) = (options.load_balancer_class, options.services);
+    let services = services::translate(objects, class, target, &mut findings.pools, &mut context);
+    let gateways = services.gateways.into_iter();
+    let class = gateway_api::class_of(options.gateway_controller, objects);
+    let gateways: Vec<MigratedObject> =
+        gateways.flat_map(|draft| GatewayDraft::finish(draft, &class, &mut names)).collect();
     let mut steps = announcing(&findings.modes);
     steps.append(&mut findings.steps);
+    if !gateways.is_empty() {
+        steps.push(format!(
+            "Install the Gateway API and GatewayClass {class}, as deploy/gateway-api/README.md says."
+        ));
+    }
     steps.extend(services.steps);
     let pools = findings.pools.into_iter().filter(|pool| !pool.is_empty() || !pool.left.is_empty());
     let (some, none): (Vec<_>, Vec<_>) = pools.partition(|pool| !pool.is_empty());
     let mut left = findings.left;
     left.extend(none.into_iter().flat_map(|pool| pool.left));
     left.extend(services.left);
+    let pools = some.into_iter().map(PoolDraft::finish);
     Migration {
         steps,
         frr: findings.frr,
-        objects: some.into_iter().map(PoolDraft::finish).chain(services.objects).collect(),
+        objects: pools.chain(services.objects).chain(gateways).collect(),
         left,
         unchanged: services.unchanged,
     }
+}
+
+/// Keys of the labels of Services by which AddressPools select, migrated and existing ones.
+fn pool_labels(pools: &[PoolDraft<'_>], objects: &[RawObject]) -> BTreeSet<String> {
+    let there = objects.iter().filter(|it| is_address_pool(it));
+    let there = there.filter_map(|it| it.at(&["spec", "serviceSelector"]).and_then(selectors::read));
+    let made = pools.iter().filter_map(|it| it.spec.service_selector.clone());
+    there.chain(made).flat_map(|selector| selectors::keys(&selector).cloned().collect::<Vec<_>>()).collect()
 }
 
 /// Whether it is an AddressPool of Sheave.

@@ -53,6 +53,17 @@ fn flags_are_read() {
 }
 
 #[test]
+fn services_are_migrated_to_services_unless_the_gateway_api_is_named() {
+    let to = |line: &str| match parse(line).map(|cli| cli.command) {
+        Ok(Command::Migrate(migrate)) => Ok(migrate.to),
+        other => Err(format!("{other:?}")),
+    };
+    assert_eq!(to("sheave migrate --manifests d"), Ok(MigrateTo::Services));
+    assert_eq!(to("sheave migrate --manifests d --to gateway-api"), Ok(MigrateTo::GatewayApi));
+    assert!(to("sheave migrate --manifests d --to ingress").is_err());
+}
+
+#[test]
 fn a_status_is_asked_of_a_process() {
     let Command::Status(status) = parse("sheave status").unwrap().command else { panic!("status") };
     let expected =

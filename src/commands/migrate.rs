@@ -7,16 +7,16 @@ use sheave_console::exit::Exit;
 use sheave_console::stdout::{complain, print};
 use sheave_console::views::escape::line;
 use sheave_console::views::problem::ProblemView;
-use sheave_control::migration::{self, Migration};
+use sheave_control::migration::{self, Migration, MigrationOptions, ServiceTarget};
 use sheave_control::sources::manifests::{FileProblem, RawManifests};
 
-use crate::cli::Migrate;
+use crate::cli::{Migrate, MigrateTo};
 use crate::config::Config;
 
 /// Path that stands for standard input.
 const STDIN: &str = "-";
 
-/// Prints AddressPools and Services on stdout, and parts without an equivalent on stderr.
+/// Prints AddressPools, Services and Gateways on stdout, and parts without an equivalent on stderr.
 pub(crate) fn run(command: &Migrate, config: &Config) -> Exit {
     let path = command.manifests.as_path();
     let read = match read(path) {
@@ -26,7 +26,15 @@ pub(crate) fn run(command: &Migrate, config: &Config) -> Exit {
             return Exit::Data;
         }
     };
-    let migration = migration::migrate(&read.objects, &config.load_balancer_class);
+    let options = MigrationOptions {
+        load_balancer_class: &config.load_balancer_class,
+        gateway_controller: &config.gateway_api.controller_name,
+        services: match command.to {
+            MigrateTo::Services => ServiceTarget::Services,
+            MigrateTo::GatewayApi => ServiceTarget::GatewayApi,
+        },
+    };
+    let migration = migration::migrate(&read.objects, &options);
     let text = text(&migration);
     let left = migration.objects.iter().flat_map(|object| &object.left).chain(&migration.left);
     let left: Vec<&FileProblem> = left.collect();

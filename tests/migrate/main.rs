@@ -13,7 +13,10 @@ mod cases {
     use snapbox::assert_data_eq;
 
     /// Minimum number of folders; fewer means that some got lost.
-    const FEWEST: usize = 11;
+    const FEWEST: usize = 12;
+
+    /// The GatewayClass that migrated Gateways name.
+    const CLASS: &str = "deploy/gateway-api/class.yaml";
 
     fn folders() -> Vec<PathBuf> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/migrate");
@@ -22,6 +25,15 @@ mod cases {
         folders.sort();
         assert!(folders.len() >= FEWEST, "{folders:?}");
         folders
+    }
+
+    /// The arguments for a folder of this name.
+    fn arguments(folder: &Path) -> Vec<&'static str> {
+        let mut arguments = vec!["migrate", "--manifests", "in.yaml"];
+        if folder.ends_with("gateway-api") {
+            arguments.extend(["--to", "gateway-api"]);
+        }
+        arguments
     }
 
     /// Runs the program in a folder, so that paths are short.
@@ -46,7 +58,7 @@ mod cases {
     #[test]
     fn objects_of_others_become_ours() {
         for folder in folders() {
-            let printed = sheave(&folder, &["migrate", "--manifests", "in.yaml"], Stdio::null());
+            let printed = sheave(&folder, &arguments(&folder), Stdio::null());
             let (out, left) = (text(printed.stdout), text(printed.stderr));
             expect(&folder.join("out.yaml"), &out);
             expect(&folder.join("left.txt"), &left);
@@ -59,10 +71,15 @@ mod cases {
     fn what_is_printed_is_valid() {
         for folder in folders() {
             let config = tempfile::NamedTempFile::new().unwrap();
-            fs::write(config.path(), "handleUnclassified: true\n").unwrap();
+            let settings = "handleUnclassified: true\nacceptProxy: {allow: [0.0.0.0/0, '::/0']}\n";
+            fs::write(config.path(), settings).unwrap();
             let config = config.path().to_str().unwrap();
-            let arguments = ["validate", "--config", config, "--manifests", "out.yaml", "--node", "gw-1"];
-            let report = text(sheave(&folder, &arguments, Stdio::null()).stdout);
+            let output = tempfile::TempDir::new().unwrap();
+            fs::copy(folder.join("out.yaml"), output.path().join("out.yaml")).unwrap();
+            fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(CLASS), output.path().join("class.yaml"))
+                .unwrap();
+            let arguments = ["validate", "--config", config, "--manifests", ".", "--node", "gw-1"];
+            let report = text(sheave(output.path(), &arguments, Stdio::null()).stdout);
             // The addresses of gateway nodes are unknown here.
             let wrong: Vec<&str> = report
                 .lines()

@@ -36,6 +36,12 @@ fn requirement(key: &str, operator: &str, values: impl IntoIterator<Item = Strin
     LabelSelector { match_expressions: Some(vec![requirement]), match_labels: None }
 }
 
+/// Keys of the labels that a selector is about.
+pub(super) fn keys(selector: &LabelSelector) -> impl Iterator<Item = &String> {
+    let labels = selector.match_labels.iter().flat_map(BTreeMap::keys);
+    labels.chain(selector.match_expressions.iter().flatten().map(|expression| &expression.key))
+}
+
 /// Result of joining alternatives.
 #[derive(Debug, PartialEq)]
 #[must_use]

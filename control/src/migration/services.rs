@@ -5,16 +5,19 @@
 
 mod addresses;
 mod annotations;
+pub(super) mod to_gateway;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
 use self::addresses::PoolAddresses;
 use self::annotations::ForeignAnnotations;
-use super::MigratedObject;
+use self::to_gateway::GatewayContext;
 use super::draft::{PoolDraft, left, reference, texts};
+use super::gateway_api::{GatewayDraft, addresses as gateway_addresses};
+use super::{MigratedObject, ServiceTarget};
 use crate::api::names::SHARED_FINALIZER;
 use crate::net;
 use crate::projection::{ADDRESS_POOL, ADDRESSES, BALANCE};
@@ -31,6 +34,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 #[derive(Debug, Default)]
 pub(super) struct MigratedServices {
     pub(super) objects: Vec<MigratedObject>,
+    /// Gateways in place of Services.
+    pub(super) gateways: Vec<GatewayDraft>,
     pub(super) steps: Vec<String>,
     /// Open questions about Services that result in no migrated object.
     pub(super) left: Vec<FileProblem>,
@@ -55,6 +60,7 @@ enum ClassChange {
 #[derive(Debug)]
 struct ServiceDraft<'a> {
     source: &'a RawObject,
+    target: ServiceTarget,
     class: ClassChange,
     wishes: ForeignAnnotations,
     /// Addresses in its status.
@@ -74,9 +80,15 @@ pub(super) fn is_load_balancer(object: &RawObject) -> bool {
 
 /// Translates the Services. Pools become shared among namespaces where their addresses are, and allow as many addresses for each
 /// Service as one requests.
-pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDraft<'_>]) -> MigratedServices {
+pub(super) fn translate(
+    objects: &[RawObject],
+    class: &str,
+    target: ServiceTarget,
+    pools: &mut [PoolDraft<'_>],
+    gateways: &mut GatewayContext<'_>,
+) -> MigratedServices {
     let load_balancers = objects.iter().filter(|it| is_load_balancer(it));
-    let drafts = load_balancers.map(|it| ServiceDraft::read(it, class));
+    let drafts = load_balancers.map(|it| ServiceDraft::read(it, class, target));
     let (foreign, mut drafts): (Vec<_>, Vec<_>) = drafts.partition(|it| it.class == ClassChange::Foreign);
     for draft in &mut drafts {
         draft.ask(pools);
@@ -88,6 +100,9 @@ pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDra
     for draft in &mut drafts {
         draft.report_missing(&given);
     }
+    if target == ServiceTarget::GatewayApi {
+        return as_gateways(drafts, &foreign, gateways);
+    }
     let mut services = MigratedServices { steps: steps(&drafts, class), ..MigratedServices::default() };
     services.left.extend(foreign.iter().filter_map(|draft| draft.unclear(class)));
     for draft in drafts {
@@ -95,6 +110,28 @@ pub(super) fn translate(objects: &[RawObject], class: &str, pools: &mut [PoolDra
             services.unchanged += 1;
         } else {
             services.objects.push(draft.finish(class));
+        }
+    }
+    services
+}
+
+fn as_gateways(
+    drafts: Vec<ServiceDraft<'_>>,
+    foreign: &[ServiceDraft<'_>],
+    context: &mut GatewayContext<'_>,
+) -> MigratedServices {
+    let mut services = MigratedServices { steps: to_gateway::steps(&drafts), ..MigratedServices::default() };
+    services.left.extend(foreign.iter().map(ServiceDraft::kept));
+    let mut seen = BTreeSet::new();
+    for draft in drafts {
+        if !seen.insert((draft.source.namespace(), draft.source.name())) {
+            let message = "another Service of this name was read before; nothing is made of this one";
+            services.left.push(left(draft.source, "metadata.name", message));
+            continue;
+        }
+        match draft.into_gateway(context) {
+            Ok(gateway) => services.gateways.push(gateway),
+            Err(mut why) => services.left.append(&mut why),
         }
     }
     services
@@ -131,7 +168,7 @@ fn steps(drafts: &[ServiceDraft<'_>], class: &str) -> Vec<String> {
 }
 
 impl<'a> ServiceDraft<'a> {
-    fn read(source: &'a RawObject, class: &str) -> Self {
+    fn read(source: &'a RawObject, class: &str, target: ServiceTarget) -> Self {
         let mut left = Vec::new();
         let wishes = annotations::read(source, &mut left);
         let named = source.at(&["spec", "loadBalancerClass"]).and_then(Value::as_str);
@@ -141,13 +178,11 @@ impl<'a> ServiceDraft<'a> {
             Some(named) if is_left_behind(named) || wishes.allocated => ClassChange::Recreate,
             Some(_) => ClassChange::Foreign,
         };
-        let ingress = source.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
-        let published = ingress
-            .into_iter()
-            .flatten()
-            .filter_map(|ingress| net::parse_ip(ingress.get("ip")?.as_str()?).ok())
-            .collect();
-        Self { source, class, wishes, published, added: BTreeMap::new(), comments: Vec::new(), left }
+        let published = match target {
+            ServiceTarget::Services => published(source),
+            ServiceTarget::GatewayApi => gateway_addresses::of_status(source, &mut left),
+        };
+        Self { source, target, class, wishes, published, added: BTreeMap::new(), comments: Vec::new(), left }
     }
 
     fn has_shared_finalizer(&self) -> bool {
@@ -195,6 +230,14 @@ impl<'a> ServiceDraft<'a> {
         Some(left(self.source, "spec.loadBalancerClass", message))
     }
 
+    /// Reports that the Service stays with the load balancer of its class.
+    fn kept(&self) -> FileProblem {
+        let class = self.source.at(&["spec", "loadBalancerClass"]).cloned().unwrap_or_default();
+        let message =
+            format!("{class}: the Service belongs to another load balancer, so no Gateway is made of it");
+        left(self.source, "spec.loadBalancerClass", message)
+    }
+
     fn finish(self, class: &str) -> MigratedObject {
         let mut manifest = self.source.fields.clone();
         manifest.remove("status");
@@ -227,6 +270,13 @@ impl<'a> ServiceDraft<'a> {
         comments.extend(self.comments);
         MigratedObject { comments, left: self.left, manifest: manifest.into() }
     }
+}
+
+/// Addresses in the status of a Service.
+fn published(service: &RawObject) -> Vec<IpAddr> {
+    let ingress = service.at(&["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
+    let ingress = ingress.into_iter().flatten();
+    ingress.filter_map(|ingress| net::parse_ip(ingress.get("ip")?.as_str()?).ok()).collect()
 }
 
 /// Removes fields that a new object must not have. Returns the finalizers, if there were any.

@@ -1,5 +1,8 @@
 //! The migrated AddressPools contain exactly the addresses of the original pools.
 
+mod support;
+mod to_gateway;
+
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
@@ -11,6 +14,12 @@ use crate::sources::manifests::RawManifests;
 
 /// First address of the test range.
 const BASE: u32 = 0x0a00_0000;
+
+const OPTIONS: MigrationOptions<'static> = MigrationOptions {
+    load_balancer_class: "sheave.dev/l4",
+    gateway_controller: "sheave.dev/gateway",
+    services: ServiceTarget::Services,
+};
 
 /// Part of a pool, as a user may write it.
 #[derive(Clone, Debug)]
@@ -73,7 +82,7 @@ fn given(manifests: &[Value]) -> BTreeSet<u32> {
 fn migrated(text: &str) -> BTreeSet<u32> {
     let read = RawManifests::parse("x.yaml", text);
     assert!(read.problems.is_empty(), "{:?}", read.problems);
-    let migration = migrate(&read.objects, "sheave.dev/l4");
+    let migration = migrate(&read.objects, &OPTIONS);
     given(&migration.objects.into_iter().map(|it| it.manifest).collect::<Vec<_>>())
 }
 
@@ -131,7 +140,9 @@ proptest! {
             let spec = format!("{{type: LoadBalancer, {field}: {text:?}, addresses: [{text:?}, 1], blocks: {text:?}}}");
             let object = format!("{{apiVersion: {kind}, metadata: {{name: {text:?}}}, spec: {spec}}}");
             let read = RawManifests::parse("x.yaml", &object);
-            let _migration = migrate(&read.objects, "sheave.dev/l4");
+            for services in [ServiceTarget::Services, ServiceTarget::GatewayApi] {
+                let _migration = migrate(&read.objects, &MigrationOptions { services, ..OPTIONS });
+            }
         }
         let _read = RawManifests::parse("x.yaml", &text);
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
+use super::super::ServiceTarget;
 use super::super::draft::{PoolDraft, left, reference, texts};
 use super::super::is_address_pool;
 use super::{ClassChange, ServiceDraft};
@@ -42,6 +43,12 @@ impl PoolAddresses {
         self.ranges.iter().any(|range| range.spans(ip))
             || of_nodes.is_some_and(|nodes| nodes.is_empty() || nodes.contains(&ip))
     }
+
+    /// Whether a pool has it as the address of a Node alone.
+    fn is_of_node(&self, ip: IpAddr) -> bool {
+        let of_nodes = self.of_nodes.as_ref();
+        of_nodes.is_some_and(|nodes| nodes.contains(&ip)) && !self.ranges.iter().any(|range| range.spans(ip))
+    }
 }
 
 fn addresses_of(node: &RawObject) -> Vec<IpAddr> {
@@ -55,8 +62,12 @@ pub(super) fn joined(addresses: &[IpAddr]) -> String {
 }
 
 impl ServiceDraft<'_> {
-    /// The addresses that it requests by value.
+    /// The addresses that it requests by value. A Gateway requests those that its Service has: it has no status yet that would keep
+    /// them.
     pub(super) fn requested(&self) -> Vec<IpAddr> {
+        if self.target == ServiceTarget::GatewayApi && !self.published.is_empty() {
+            return self.published.clone();
+        }
         let field = self.source.at(&["spec", "loadBalancerIP"]).and_then(Value::as_str);
         let field = field.and_then(|text| net::parse_ip(text).ok());
         let own = self.source.texts("annotations");
@@ -71,6 +82,9 @@ impl ServiceDraft<'_> {
 
     /// The field that requests the addresses or has them.
     fn field(&self) -> String {
+        if self.target == ServiceTarget::GatewayApi && !self.published.is_empty() {
+            return PUBLISHED.to_owned();
+        }
         if self.source.texts("annotations").contains_key(ADDRESSES) {
             return format!("metadata.annotations[{ADDRESSES}]");
         }
@@ -94,12 +108,20 @@ impl ServiceDraft<'_> {
     /// Reports addresses that the Service requests, or keeps through its status, and that no pool contains. A Service of our
     /// class without changes needs no report.
     pub(super) fn report_missing(&mut self, given: &PoolAddresses) {
-        if self.class == ClassChange::Ours && !self.added.contains_key(ADDRESSES) {
+        let changes = self.target == ServiceTarget::GatewayApi || self.added.contains_key(ADDRESSES);
+        if self.class == ClassChange::Ours && !changes {
             return;
         }
         let mut addresses = self.requested();
         if addresses.is_empty() {
             addresses.clone_from(&self.published);
+        }
+        if self.target == ServiceTarget::GatewayApi && addresses.iter().any(|ip| given.is_of_node(*ip)) {
+            let message = format!(
+                "{}: addresses of Nodes; the Gateway asks for these alone: remove its spec.addresses for those of all gateway nodes",
+                joined(&addresses)
+            );
+            self.left.push(left(self.source, &self.field(), message));
         }
         addresses.retain(|ip| !given.has(*ip));
         if !addresses.is_empty() {
@@ -132,9 +154,12 @@ pub(super) fn share(drafts: &mut [ServiceDraft<'_>]) {
             else {
                 continue;
             };
+            let (objects, how) = match draft.target {
+                ServiceTarget::Services => ("Services", format!("annotation {ADDRESSES}")),
+                ServiceTarget::GatewayApi => ("Gateways", "spec.addresses".to_owned()),
+            };
             let message = format!(
-                "{key:?}: Services share an address only if they ask for it; give all Services with this key the same annotation \
-                 {ADDRESSES}"
+                "{key:?}: {objects} share an address only if they ask for it; give all {objects} with this key the same {how}"
             );
             draft.left.push(left(draft.source, &field, message));
         }
