@@ -88,10 +88,10 @@ pub(crate) enum Command {
     /// Reports every mistake and every load balancer that is not served. Exits 0, 65 (invalid manifests) or 78 (invalid
     /// configuration).
     Validate(Validate),
-    /// Translate objects of MetalLB, kube-vip, ServiceLB (k3s) or Cilium LB-IPAM
+    /// Translate objects of MetalLB, kube-vip, ServiceLB (k3s), Cilium LB-IPAM or ingress-nginx
     ///
     /// Prints AddressPools and changed Services as YAML for kubectl apply, with the remaining steps as comments, and lists parts without
-    /// an equivalent on stderr. Exits 0 (everything is translated), 1 (something has no equivalent) or 65 (a manifest cannot be read).
+    /// an equivalent on stderr. The TCP and UDP ports of ingress-nginx become Gateways with routes. Exits 0 (everything is translated), 1 (something has no equivalent) or 65 (a manifest cannot be read).
     Migrate(Migrate),
     /// Remove Sheave's finalizers, addresses and conditions from the Services of a cluster
     ///

@@ -1,11 +1,12 @@
-//! Migration of the objects of other load balancers: MetalLB, kube-vip, ServiceLB of k3s, and Cilium's LB-IPAM. A pure function:
-//! it reports everything that it cannot translate and makes no silent guesses.
+//! Migration of the objects of other load balancers: MetalLB, kube-vip, ServiceLB of k3s, Cilium's LB-IPAM, and the TCP and UDP ports
+//! of ingress-nginx. A pure function: it reports everything that it cannot translate and makes no silent guesses.
 
 mod announcement;
 mod cilium;
 mod draft;
 mod frr;
 mod gateway_api;
+mod ingress_nginx;
 mod kube_vip;
 mod metallb;
 mod selectors;
@@ -22,6 +23,7 @@ use self::announcement::AdvertisementKind;
 use self::draft::PoolDraft;
 use self::gateway_api::GatewayDraft;
 use self::gateway_api::names::ObjectNames;
+use self::ingress_nginx::IngressGateway;
 use self::services::to_gateway::GatewayContext;
 use crate::api::address_pool::{API_VERSION, AddressPoolSpec, KIND};
 use crate::sources::manifests::{FileProblem, RawObject};
@@ -98,10 +100,16 @@ pub fn migrate(objects: &[RawObject], options: &MigrationOptions<'_>) -> Migrati
     cilium::report_names(&mut findings.pools);
     let pool_labels = pool_labels(&findings.pools, objects);
     let mut names = ObjectNames::of(objects);
-    let mut context = GatewayContext { pool_labels: &pool_labels, names: &mut names };
+    let mut ingress = ingress_nginx::translate(objects, &pool_labels, &mut names);
+    let mut context =
+        GatewayContext { pool_labels: &pool_labels, served: &ingress.served, names: &mut names };
     let (class, target) = (options.load_balancer_class, options.services);
     let services = services::translate(objects, class, target, &mut findings.pools, &mut context);
-    let gateways = services.gateways.into_iter();
+    let with_service = ingress.gateways.iter_mut();
+    let with_service =
+        with_service.filter_map(|IngressGateway { draft, service }| Some((draft, (*service)?)));
+    services::check_gateways(objects, &mut findings.pools, with_service.collect());
+    let gateways = ingress.gateways.into_iter().map(|it| it.draft).chain(services.gateways);
     let class = gateway_api::class_of(options.gateway_controller, objects);
     let gateways: Vec<MigratedObject> =
         gateways.flat_map(|draft| GatewayDraft::finish(draft, &class, &mut names)).collect();
@@ -112,12 +120,12 @@ pub fn migrate(objects: &[RawObject], options: &MigrationOptions<'_>) -> Migrati
             "Install the Gateway API and GatewayClass {class}, as deploy/gateway-api/README.md says."
         ));
     }
-    steps.extend(services.steps);
+    steps.extend(ingress.steps.into_iter().chain(services.steps));
     let pools = findings.pools.into_iter().filter(|pool| !pool.is_empty() || !pool.left.is_empty());
     let (some, none): (Vec<_>, Vec<_>) = pools.partition(|pool| !pool.is_empty());
     let mut left = findings.left;
     left.extend(none.into_iter().flat_map(|pool| pool.left));
-    left.extend(services.left);
+    left.extend(ingress.left.into_iter().chain(services.left));
     let pools = some.into_iter().map(PoolDraft::finish);
     Migration {
         steps,

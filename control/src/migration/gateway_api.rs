@@ -28,6 +28,9 @@ const MOST_LABELS: usize = 8;
 /// Name of the class in deploy/gateway-api.
 const CLASS: &str = "sheave";
 
+/// A port of a Service: namespace, name, protocol and number.
+pub(super) type ServicePortKey = (String, String, Protocol, u16);
+
 /// A Gateway with its routes.
 #[derive(Debug)]
 pub(super) struct GatewayDraft {

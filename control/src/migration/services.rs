@@ -137,6 +137,18 @@ fn as_gateways(
     services
 }
 
+/// Reports addresses that no pool has, and raises the limits of pools, for Gateways with the addresses of these Services.
+pub(super) fn check_gateways(
+    objects: &[RawObject],
+    pools: &mut [PoolDraft<'_>],
+    gateways: Vec<(&mut GatewayDraft, &RawObject)>,
+) {
+    let given = PoolAddresses::read(objects, pools);
+    for (gateway, service) in gateways {
+        addresses::check_gateway(gateway, service, pools, &given);
+    }
+}
+
 fn steps(drafts: &[ServiceDraft<'_>], class: &str) -> Vec<String> {
     let mut steps = Vec::new();
     let unclassified = drafts.iter().filter(|it| it.class == ClassChange::Unclassified).count();

@@ -1,5 +1,6 @@
 //! The migrated AddressPools contain exactly the addresses of the original pools.
 
+mod ingress_nginx;
 mod support;
 mod to_gateway;
 

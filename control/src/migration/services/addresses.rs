@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::ServiceTarget;
 use super::super::draft::{PoolDraft, left, reference, texts};
+use super::super::gateway_api::GatewayDraft;
 use super::super::is_address_pool;
 use super::{ClassChange, ServiceDraft};
 use crate::api::address_pool::{PER_SERVICE, Sharing};
@@ -230,6 +231,40 @@ pub(super) fn raise_limits(drafts: &mut [ServiceDraft<'_>], pools: &mut [PoolDra
                 );
                 draft.left.push(left(draft.source, &draft.field(), message));
             }
+        }
+    }
+}
+
+/// Reports addresses of the Gateway that no pool has or that another namespace shares, and raises the limits of its pools.
+pub(super) fn check_gateway(
+    draft: &mut GatewayDraft,
+    service: &RawObject,
+    pools: &mut [PoolDraft<'_>],
+    given: &PoolAddresses,
+) {
+    let gateway = format!("Gateway {}/{}", draft.namespace, draft.name);
+    let missing: Vec<IpAddr> = draft.addresses.iter().copied().filter(|ip| !given.has(*ip)).collect();
+    if !missing.is_empty() {
+        let message = format!(
+            "{gateway} asks for {}: no pool that was read has it; there must be an AddressPool with it",
+            joined(&missing)
+        );
+        draft.left.push(left(service, PUBLISHED, message));
+    }
+    if draft.namespace != service.namespace() && !draft.addresses.is_empty() {
+        let message = format!(
+            "{gateway} asks for {} from another namespace: set sharing: Cluster of its AddressPool, or move the address",
+            joined(&draft.addresses)
+        );
+        draft.left.push(left(service, PUBLISHED, message));
+    }
+    for pool in pools {
+        let asked = draft.addresses.iter().filter(|ip| pool.spans(**ip)).count();
+        let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+        if asked > pool.spec.max_per_service {
+            pool.spec.max_per_service = asked;
+            pool.comments
+                .push(format!("maxPerService: {asked}, since {gateway} asks for so many of its addresses."));
         }
     }
 }

@@ -9,7 +9,7 @@ use sheave_model::Protocol;
 use super::super::draft::{left, reference};
 use super::super::gateway_api::names::{ObjectNames, is_label};
 use super::super::gateway_api::source_ranges::{self, SOURCE_RANGES};
-use super::super::gateway_api::{BackendDraft, GatewayDraft, ListenerDraft};
+use super::super::gateway_api::{BackendDraft, GatewayDraft, ListenerDraft, ServicePortKey};
 use super::ServiceDraft;
 use crate::projection::{ADDRESS_POOL, BALANCE};
 use crate::sources::manifests::{FileProblem, RawObject};
@@ -23,6 +23,8 @@ const TRANSPARENT: &str = "transparent";
 pub(in crate::migration) struct GatewayContext<'a> {
     /// Keys of labels that AddressPools select by.
     pub(in crate::migration) pool_labels: &'a BTreeSet<String>,
+    /// Ports that Gateways of ingress controllers serve.
+    pub(in crate::migration) served: &'a BTreeSet<ServicePortKey>,
     pub(in crate::migration) names: &'a mut ObjectNames,
 }
 
@@ -88,13 +90,14 @@ impl ServiceDraft<'_> {
             return Err(self.left);
         }
         let (on_gateway, on_route) = self.place_annotations();
-        let listeners = self.listeners(&on_route);
+        let (listeners, served_elsewhere) = self.listeners(&on_route, context.served);
         if listeners.is_empty() {
             return Err(self.left);
         }
         self.report_fields();
         let mut draft = GatewayDraft::new(namespace, name, context.names);
         draft.comments.insert(0, format!("From {} ({})", reference(self.source), self.source.origin("")));
+        draft.comments.extend(served_elsewhere);
         draft.ask_for(self.requested(), self.source);
         draft.listeners = listeners;
         draft.annotations = on_gateway;
@@ -133,11 +136,15 @@ impl ServiceDraft<'_> {
         (on_gateway, on_route)
     }
 
-    /// One listener for each port.
-    fn listeners(&mut self, on_route: &BTreeMap<String, String>) -> Vec<ListenerDraft> {
+    /// One listener for each port, and comments about ports that another Gateway serves.
+    fn listeners(
+        &mut self,
+        on_route: &BTreeMap<String, String>,
+        served: &BTreeSet<ServicePortKey>,
+    ) -> (Vec<ListenerDraft>, Vec<String>) {
         let source: &RawObject = self.source;
         let ports = source.at(&["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
-        let (mut listeners, mut seen) = (Vec::new(), BTreeSet::new());
+        let (mut listeners, mut elsewhere, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
         for (index, entry) in ports.enumerate() {
             let named = entry.get("protocol").and_then(Value::as_str).filter(|name| !name.is_empty());
             let named = named.unwrap_or(Protocol::Tcp.name());
@@ -149,6 +156,11 @@ impl ServiceDraft<'_> {
                 }
                 (Some(protocol), Some(port)) => {
                     let (namespace, name) = (source.namespace().to_owned(), source.name().to_owned());
+                    if served.contains(&(namespace.clone(), name.clone(), protocol, port)) {
+                        elsewhere
+                            .push(format!("{port}/{protocol} is served by the Gateway of ingress-nginx."));
+                        continue;
+                    }
                     listeners.push(ListenerDraft {
                         protocol,
                         port,
@@ -166,7 +178,7 @@ impl ServiceDraft<'_> {
             };
             self.leave(&format!("spec.ports[{index}]"), why);
         }
-        listeners
+        (listeners, elsewhere)
     }
 
     /// Reports what the Service has and a Gateway cannot have.
