@@ -54,6 +54,8 @@ pub(in crate::projection) enum AnnotatedKind {
     Route,
     /// A route with a ServiceImport among its backends.
     RouteOfImport,
+    /// A ServiceImport that is a backend.
+    ServiceImport,
 }
 
 impl AnnotatedKind {
@@ -63,6 +65,7 @@ impl AnnotatedKind {
             Self::ListenerSet => SOCKET.to_vec(),
             Self::Route => [CONNECTION.as_slice(), &ENDPOINTS, &[AFFINITY]].concat(),
             Self::RouteOfImport => [CONNECTION.as_slice(), &ENDPOINTS, &CLUSTERS, &[AFFINITY]].concat(),
+            Self::ServiceImport => [ENDPOINTS.as_slice(), &CLUSTERS, &[CONNECT_TIMEOUT]].concat(),
         }
     }
 }

@@ -36,7 +36,15 @@ pub(super) enum Backend {
 impl ResolvedRef {
     /// Whether it refers to a ServiceImport.
     pub(super) fn is_import(&self) -> bool {
-        matches!(self.target, Ok(Backend::Import { .. }))
+        self.service_import().is_some()
+    }
+
+    /// The ServiceImport that it refers to.
+    pub(super) fn service_import(&self) -> Option<(&ServiceKey, &ServiceImport)> {
+        match &self.target {
+            Ok(Backend::Import { key, import, .. }) => Some((key, import)),
+            _ => None,
+        }
     }
 
     /// Whether both resolve to the same version of the same object.

@@ -13,6 +13,7 @@ use super::backend_refs::ResolvedRef;
 use super::listener_plan::{ListenerPlanning, planned_port};
 use super::reports;
 use super::resolution::Resolution;
+use super::split;
 use crate::api::gateway_api::{Gateway, GatewayAddress, ListenerSet};
 use crate::api::kinds::object_key;
 use crate::api::objects::Objects;
@@ -179,8 +180,11 @@ fn check_annotations(key: &ServiceKey, resolution: &Resolution<'_>, problems: &m
         check(AnnotatedKind::ListenerSet, ListenerSet::object(&object_key(&set.metadata)), &set.metadata);
     }
     for (route, refs) in resolution.refs() {
-        let has_import = refs.iter().any(ResolvedRef::is_import);
-        let kind = if has_import { AnnotatedKind::RouteOfImport } else { AnnotatedKind::Route };
+        let imports: Vec<_> = refs.iter().filter_map(ResolvedRef::service_import).collect();
+        let kind = if imports.is_empty() { AnnotatedKind::Route } else { AnnotatedKind::RouteOfImport };
         check(kind, route.key.object(), route.route.metadata());
+        for (key, import) in imports {
+            check(AnnotatedKind::ServiceImport, split::import_object(key), &import.metadata);
+        }
     }
 }

@@ -173,7 +173,7 @@ fn backend_object(backend: &Backend) -> ObjectRef {
     }
 }
 
-fn import_object(key: &ServiceKey) -> ObjectRef {
+pub(super) fn import_object(key: &ServiceKey) -> ObjectRef {
     ObjectRef { kind: "ServiceImport", ..key.object() }
 }
 
