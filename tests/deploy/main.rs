@@ -7,6 +7,7 @@ mod chart;
 mod config;
 mod crd;
 mod files;
+mod gateway_objects;
 mod image;
 mod karmada;
 mod kustomization;
