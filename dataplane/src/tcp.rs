@@ -1,8 +1,8 @@
 //! TCP connections from accept to close. A connection stays on the worker that accepted it, or on the one that it was handed to.
 //!
 //! A connection passes these modules: `accept` takes it from its listening socket; `setup` reads the client's address if the peer is a
-//! trusted proxy, and the server name if the frontend has server names, and picks an endpoint; `connect` connects to the endpoint; `relay` moves bytes. `connection_table` holds all
-//! connections and schedules their turns.
+//! trusted proxy, and the server name if the frontend has any, and picks an endpoint; `connect` connects to the endpoint; `relay` moves
+//! bytes. `connection_table` holds all connections and schedules their turns.
 
 mod accept;
 pub(crate) mod client_hello;

@@ -26,7 +26,7 @@ pub(super) struct Session {
     permit: Option<Box<Permit>>,
     /// `None` until an endpoint is connected.
     picked: Option<Picked>,
-    /// Boxed for the same reason.
+    /// Boxed as well: few sessions have any.
     extras: Option<Box<Extras>>,
 }
 
