@@ -53,21 +53,32 @@ pub(crate) fn parse_ip(text: &str) -> Result<IpAddr, &'static str> {
     refused.map_or(Ok(ip), Err)
 }
 
-/// Largest lengths of a DNS name (RFC 1123) and of each of its labels, in bytes.
-const DNS_NAME: usize = 253;
+/// Largest length of a DNS name (RFC 1123) in bytes, and so of the name of an object.
+pub(crate) const DNS_NAME: usize = 253;
+/// Largest length of a label of a DNS name.
 const DNS_LABEL: usize = 63;
 
 /// Whether it can be an `ingress[].hostname`: a lowercase DNS subdomain (RFC 1123) that is not an address.
 pub(crate) fn is_host_name(name: &str) -> bool {
-    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        bytes.len() <= DNS_LABEL
-            && bytes.first().is_some_and(|it| inside(*it))
-            && bytes.last().is_some_and(|it| inside(*it))
-            && bytes.iter().all(|it| inside(*it) || *it == b'-')
-    };
-    name.len() <= DNS_NAME && name.split('.').all(is_label) && name.parse::<IpAddr>().is_err()
+    name.len() <= DNS_NAME && name.split('.').all(is_dns_label) && name.parse::<IpAddr>().is_err()
+}
+
+/// Whether an object may have this name: a lowercase DNS subdomain. The API server limits its whole length alone (`IsDNS1123Subdomain`
+/// in apimachinery/pkg/util/validation).
+pub(crate) fn is_object_name(name: &str) -> bool {
+    name.len() <= DNS_NAME && name.split('.').all(has_form_of_label)
+}
+
+/// Whether a Namespace or a Service may have this name: a lowercase DNS label.
+pub(crate) fn is_dns_label(label: &str) -> bool {
+    label.len() <= DNS_LABEL && has_form_of_label(label)
+}
+
+fn has_form_of_label(label: &str) -> bool {
+    let (bytes, inside) = (label.as_bytes(), |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    bytes.first().is_some_and(inside)
+        && bytes.last().is_some_and(inside)
+        && bytes.iter().all(|it| inside(it) || *it == b'-')
 }
 
 #[cfg(test)]
@@ -99,5 +110,13 @@ mod tests {
         for bad in ["", "Web", "a_b", "-a", "a-", "a..b", "a.", "203.0.113.7", "::1", long.as_str()] {
             assert!(!is_host_name(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn labels_are_those_of_rfc_1123() {
+        let longest = "a".repeat(63);
+        assert!(["a", "0", "a-b", &longest].iter().all(|it| is_dns_label(it)));
+        let longer = "a".repeat(64);
+        assert!(!["", "-a", "a-", "A", "a.b", "a_b", "ä", "a\n", &longer].iter().any(|it| is_dns_label(it)));
     }
 }

@@ -50,7 +50,8 @@ use self::allocation_order::WaitList;
 pub(crate) use self::allocator::AddressRange;
 use self::allocator::Allocator;
 pub use self::allocator::{AnnouncePolicies, AnnouncePolicy, NodeFamilies};
-pub(crate) use self::annotations::{ADDRESS_POOL, ADDRESSES, BALANCE};
+pub(crate) use self::annotations::gateway_api::{IP_FAMILIES, SOURCE_RANGES};
+pub(crate) use self::annotations::{ACCEPT_PROXY, ADDRESS_POOL, ADDRESSES, BALANCE, CLIENT_SOURCE, PREFIX};
 use self::conflicts::Claims;
 use self::endpoints::interner::NameInterner;
 use self::gateway_api::frontends::ListenerFrontends;
@@ -68,6 +69,7 @@ use self::service_addresses::ServiceAddresses;
 use self::service_health::{Fault, GatewayScope, Live, ServiceState};
 use self::shared_addresses::LocalSharing;
 pub use self::shared_addresses::SharedAddresses;
+pub(crate) use self::source_ranges::SOURCE_RANGES_OF_SERVICE;
 pub use self::status::{
     ClusterState, DrainReason, IP_MODE, Ingress, LoadBalancerStatus, MemberClusterStatus, MultiClusterStatus,
     NoEndpoints, PortStatus, ResolvedRefs, port_error,

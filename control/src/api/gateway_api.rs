@@ -23,6 +23,7 @@ pub use self::references::{BackendReference, ParentReference};
 pub use self::route::{RouteKey, RouteKind, RouteRule, RouteSpec, RouteStatus, TcpRoute, TlsRoute, UdpRoute};
 
 pub use self::rules::Breach;
+pub(crate) use self::rules::{MOST_ADDRESSES, MOST_LISTENERS};
 
 /// API group of all kinds here.
 pub const GROUP: &str = "gateway.networking.k8s.io";

@@ -14,15 +14,11 @@ use sheave_model::Protocol;
 use self::names::ObjectNames;
 use super::draft::left;
 use super::{MigratedObject, NAMESPACE_NAME};
-use crate::api::gateway_api::{GROUP, GatewayAddress};
+use crate::api::gateway_api::{GROUP, GatewayAddress, MOST_ADDRESSES, MOST_LISTENERS};
+use crate::net::is_object_name;
+use crate::projection::gateway_api::MOST_MERGED_LISTENERS;
 use crate::sources::manifests::{FileProblem, RawObject};
 
-/// Largest number of listeners of one object (`maxItems` in the definitions of Gateway and ListenerSet).
-const MOST_LISTENERS: usize = 64;
-/// Largest number of listeners of a Gateway with its ListenerSets that Sheave accepts.
-const MOST_MERGED: usize = 1024;
-/// Largest number of addresses of a Gateway (`maxItems`).
-const MOST_ADDRESSES: usize = 16;
 /// Largest number of labels of its `infrastructure` (`maxProperties`).
 const MOST_LABELS: usize = 8;
 /// Name of the class in deploy/gateway-api.
@@ -179,11 +175,13 @@ impl GatewayDraft {
         let mut objects = Vec::new();
         while !rest.is_empty() {
             if !objects.is_empty() {
-                self.comments
-                    .push(format!("Gateway {} holds {MOST_MERGED} listeners; here are more.", self.name));
+                self.comments.push(format!(
+                    "Gateway {} holds {MOST_MERGED_LISTENERS} listeners; here are more.",
+                    self.name
+                ));
                 self.name = names.unique("Gateway", &self.namespace, &self.name);
             }
-            let later = rest.split_off(rest.len().min(MOST_MERGED));
+            let later = rest.split_off(rest.len().min(MOST_MERGED_LISTENERS));
             self.finish_one(std::mem::replace(&mut rest, later), class, names, &mut objects);
         }
         objects
@@ -270,7 +268,7 @@ pub(super) fn class_of(controller: &str, objects: &[RawObject]) -> String {
         it.kind() == "GatewayClass"
             && it.group() == GROUP
             && it.at(&["spec", "controllerName"]).and_then(Value::as_str) == Some(controller)
-            && names::is_object_name(it.name())
+            && is_object_name(it.name())
     };
     let mut classes = objects.iter().filter(is_ours).map(RawObject::name);
     match (classes.next(), classes.next()) {

@@ -12,18 +12,15 @@ use sheave_model::Protocol;
 use self::controller::StreamMaps;
 use self::entry::{ServiceIndex, StreamEntry};
 use super::draft::{left, reference};
-use super::gateway_api::names::{ObjectNames, is_label};
-use super::gateway_api::source_ranges::{self, SOURCE_RANGES};
-use super::gateway_api::{GatewayDraft, ListenerDraft, ServicePortKey, addresses};
+use super::gateway_api::names::ObjectNames;
+use super::gateway_api::{GatewayDraft, ListenerDraft, ServicePortKey, addresses, source_ranges};
+use crate::net::is_dns_label;
+use crate::projection::{ACCEPT_PROXY, CLIENT_SOURCE, SOURCE_RANGES};
 use crate::sources::manifests::{FileProblem, RawObject};
 use crate::text::{MAX_MESSAGE_BYTES, cut_middle, first_few};
 
-/// Annotation of a Gateway with the peers whose connections begin with a PROXY header.
-const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
 /// All peers: nginx requires the header of every one (`listen ... proxy_protocol`).
 const EVERY_PEER: &str = "0.0.0.0/0,::/0";
-/// Annotation of a route with what its endpoints see of the client.
-const CLIENT_SOURCE: &str = "sheave.dev/client-source";
 /// Version of the header that nginx sends (`ngx_stream_proxy_module`, `proxy_protocol on`).
 const PROXY_V1: &str = "proxy-v1";
 
@@ -73,7 +70,7 @@ fn groups(
     for (protocol, map) in [(Protocol::Tcp, maps.tcp), (Protocol::Udp, maps.udp)] {
         let Some(map) = map else { continue };
         let namespace = map.namespace();
-        if !is_label(namespace) {
+        if !is_dns_label(namespace) {
             let message = format!("{namespace:?} is not the name of a Namespace; nothing is made of it");
             problems.push(left(map, "metadata.namespace", message));
             continue;

@@ -18,7 +18,7 @@ use crate::api::problem::report::Report;
 use crate::{net, text};
 
 /// Prefix of all Sheave annotations.
-pub(super) const PREFIX: &str = "sheave.dev/";
+pub(crate) const PREFIX: &str = "sheave.dev/";
 
 /// How endpoints are selected: `least-connections` (default for TCP), `maglev` (default for UDP), `round-robin` or `random`.
 pub(crate) const BALANCE: &str = "sheave.dev/balance";
@@ -36,13 +36,13 @@ pub(super) const AFFINITY_SCOPE: &str = "sheave.dev/affinity-scope";
 /// Source address that endpoints see: `gateway`, `transparent` (the client's own address, and its port if that is free),
 /// `proxy-v1` (TCP) or `proxy-v2`. Default: `transparent` for clients outside the cluster if `externalTrafficPolicy` is `Local`,
 /// otherwise `gateway`.
-pub(super) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
+pub(crate) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
 /// What carries the connections: `proxy`, `kernel` (nftables, as far as that can do what the Service asks for), or `auto` (the
 /// kernel only where nothing of that is lost). Default: `path`.
 pub(super) const PATH: &str = "sheave.dev/path";
 /// CIDRs of peers whose TCP connections begin with a PROXY header, version 1 or 2. `acceptProxy.allow` in the configuration
 /// restricts them.
-pub(super) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
+pub(crate) const ACCEPT_PROXY: &str = "sheave.dev/accept-proxy";
 
 /// Maximum number of open connections and UDP flows of the Service on each gateway. Default: `limits.perService.connections`.
 pub(super) const MAX_CONNECTIONS: &str = "sheave.dev/max-connections";

@@ -15,7 +15,7 @@ use crate::api::problem::report::Report;
 use crate::net::Family;
 
 /// Older form of the field. Used if the field is empty, as in the cloud controllers' helper.
-const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+pub(crate) const SOURCE_RANGES_OF_SERVICE: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
 /// Ranges of both families.
 #[derive(Clone, Debug, Default)]
@@ -86,9 +86,9 @@ fn listed(service: &Service) -> Option<Vec<RangeEntry>> {
         };
         return Some(texts.iter().enumerate().map(entry).collect());
     }
-    let annotation = service.metadata.annotations.as_ref()?.get(ANNOTATION)?;
+    let annotation = service.metadata.annotations.as_ref()?.get(SOURCE_RANGES_OF_SERVICE)?;
     let entry = |text: &str| RangeEntry {
-        field: format!("metadata.annotations[{ANNOTATION}]"),
+        field: format!("metadata.annotations[{SOURCE_RANGES_OF_SERVICE}]"),
         text: text.to_owned(),
     };
     let mut entries: Vec<RangeEntry> =

@@ -6,6 +6,7 @@ use super::listener::Listener;
 use super::listener_set::ListenerSet;
 use super::references::ParentReference;
 use super::route::RouteSpec;
+use crate::net::{DNS_NAME, is_object_name};
 
 /// A value that an API server would refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,9 +18,9 @@ pub struct Breach {
 }
 
 /// Largest number of listeners of an object.
-const MOST_LISTENERS: usize = 64;
+pub(crate) const MOST_LISTENERS: usize = 64;
 /// Largest number of requested addresses.
-const MOST_ADDRESSES: usize = 16;
+pub(crate) const MOST_ADDRESSES: usize = 16;
 /// Largest number of parents of a route.
 const MOST_PARENTS: usize = 32;
 /// Largest number of backends of a rule.
@@ -28,8 +29,6 @@ const MOST_BACKENDS: usize = 16;
 const MOST_HOSTNAMES: usize = 1024;
 /// Largest weight of a backend.
 const MAX_WEIGHT: i32 = 1_000_000;
-/// Largest length of a name in bytes.
-const MAX_NAME: usize = 253;
 
 /// Breaches of one object.
 #[derive(Default)]
@@ -256,18 +255,9 @@ fn is_port(port: i32) -> bool {
     (1..=65_535).contains(&port)
 }
 
-/// Whether the text is a DNS subdomain (RFC 1123), as names of objects and listeners are.
-fn is_object_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        !label.is_empty() && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-    };
-    text.len() <= MAX_NAME && text.split('.').all(is_label)
-}
-
 /// Whether the text is a host name, exact or with `*` as its first label. Addresses are none.
 fn is_hostname(text: &str) -> bool {
-    text.len() <= MAX_NAME
+    text.len() <= DNS_NAME
         && is_object_name(text.strip_prefix("*.").unwrap_or(text))
         && text.parse::<std::net::IpAddr>().is_err()
 }

@@ -3,12 +3,9 @@
 use ipnet::IpNet;
 
 use super::super::draft::{left, texts};
+use crate::projection::SOURCE_RANGES_OF_SERVICE;
 use crate::sources::manifests::{FileProblem, RawObject};
 
-/// Annotation of a Gateway with the clients that it admits.
-pub(in crate::migration) const SOURCE_RANGES: &str = "sheave.dev/source-ranges";
-/// Older form of the field of a Service. Counts if the field is empty.
-pub(in crate::migration) const OLDER: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const FIELD: &str = "spec.loadBalancerSourceRanges";
 
 /// The ranges of a Service, if it has any, separated by commas. Entries that are not CIDRs are reported and left out; a list without
@@ -17,9 +14,9 @@ pub(in crate::migration) fn read(service: &RawObject, problems: &mut Vec<FilePro
     let mut listed = texts(service.at(&["spec", "loadBalancerSourceRanges"]));
     let mut field = FIELD.to_owned();
     if listed.is_empty() {
-        field = format!("metadata.annotations[{OLDER}]");
+        field = format!("metadata.annotations[{SOURCE_RANGES_OF_SERVICE}]");
         let annotations = service.texts("annotations");
-        let list = annotations.get(OLDER).filter(|list| !list.trim().is_empty())?;
+        let list = annotations.get(SOURCE_RANGES_OF_SERVICE).filter(|list| !list.trim().is_empty())?;
         listed = list.split(',').map(str::to_owned).collect();
     }
     let is_cidr = |text: &String| text.trim().parse::<IpNet>().is_ok();

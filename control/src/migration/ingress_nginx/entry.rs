@@ -8,9 +8,9 @@ use sheave_model::Protocol;
 
 use super::super::draft::{left, reference};
 use super::super::gateway_api::BackendDraft;
-use super::super::gateway_api::names::is_label;
 use super::text;
 use crate::api::decode::field_path::FieldPath;
+use crate::net::is_dns_label;
 use crate::sources::manifests::{FileProblem, RawObject};
 
 /// An entry that ingress-nginx would serve.
@@ -185,7 +185,7 @@ fn split(value: &str) -> Result<Parts<'_>, String> {
     if port.is_empty() {
         return Err("it names no port".to_owned());
     }
-    if !is_label(namespace) || !is_label(service) {
+    if !is_dns_label(namespace) || !is_dns_label(service) {
         return Err("it does not begin with the names of a Namespace and a Service".to_owned());
     }
     Ok(Parts { namespace, service, port, rest: parts.collect() })

@@ -7,16 +7,15 @@ use serde_json::Value;
 use sheave_model::Protocol;
 
 use super::super::draft::{left, reference};
-use super::super::gateway_api::names::{ObjectNames, is_label};
-use super::super::gateway_api::source_ranges::{self, SOURCE_RANGES};
-use super::super::gateway_api::{BackendDraft, GatewayDraft, ListenerDraft, ServicePortKey};
+use super::super::gateway_api::names::ObjectNames;
+use super::super::gateway_api::{BackendDraft, GatewayDraft, ListenerDraft, ServicePortKey, source_ranges};
 use super::ServiceDraft;
-use crate::projection::{ADDRESS_POOL, BALANCE};
+use crate::net::is_dns_label;
+use crate::projection::{
+    ADDRESS_POOL, BALANCE, CLIENT_SOURCE, IP_FAMILIES, PREFIX, SOURCE_RANGES, SOURCE_RANGES_OF_SERVICE,
+};
 use crate::sources::manifests::{FileProblem, RawObject};
 
-const PREFIX: &str = "sheave.dev/";
-const CLIENT_SOURCE: &str = "sheave.dev/client-source";
-const IP_FAMILIES: &str = "sheave.dev/ip-families";
 const TRANSPARENT: &str = "transparent";
 
 /// What all Gateways are made with.
@@ -85,7 +84,7 @@ impl ServiceDraft<'_> {
         context: &mut GatewayContext<'_>,
     ) -> Result<GatewayDraft, Vec<FileProblem>> {
         let (namespace, name) = (self.source.namespace(), self.source.name());
-        if !is_label(namespace) || !is_label(name) {
+        if !is_dns_label(namespace) || !is_dns_label(name) {
             self.leave("metadata.name", "no Service can have this name and namespace; nothing is made of it");
             return Err(self.left);
         }
@@ -218,8 +217,8 @@ impl ServiceDraft<'_> {
         if self.spec("loadBalancerSourceRanges").is_some() {
             patch["spec"]["loadBalancerSourceRanges"] = Value::Null;
         }
-        if self.source.texts("annotations").contains_key(source_ranges::OLDER) {
-            patch["metadata"]["annotations"][source_ranges::OLDER] = Value::Null;
+        if self.source.texts("annotations").contains_key(SOURCE_RANGES_OF_SERVICE) {
+            patch["metadata"]["annotations"][SOURCE_RANGES_OF_SERVICE] = Value::Null;
         }
         let (namespace, name) = (self.source.namespace(), self.source.name());
         format!("kubectl -n {namespace} patch service {name} --type merge -p '{patch}'")

@@ -17,9 +17,9 @@ use crate::api::problem::{ObjectRef, Problem};
 use crate::text;
 
 /// Clients that may use a listener: CIDRs, separated by commas, as in `loadBalancerSourceRanges`. Default: all.
-pub(in crate::projection) const SOURCE_RANGES: &str = "sheave.dev/source-ranges";
+pub(crate) const SOURCE_RANGES: &str = "sheave.dev/source-ranges";
 /// Families of a Gateway's addresses: `IPv4`, `IPv6` or `IPv4,IPv6`. Default: those that the AddressPool has.
-pub(in crate::projection) const IP_FAMILIES: &str = "sheave.dev/ip-families";
+pub(crate) const IP_FAMILIES: &str = "sheave.dev/ip-families";
 /// Session affinity of a route: `none`, `ClientIP`, or `ClientIP=1h` with a timeout from 1 s to 24 h. Default: that of each backend.
 pub(in crate::projection) const AFFINITY: &str = "sheave.dev/affinity";
 

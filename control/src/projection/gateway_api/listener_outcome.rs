@@ -36,7 +36,7 @@ fn accepted(listener: &MergedListener<'_>) -> DesiredCondition {
     if listener.excess {
         let message = format!(
             "The Gateway has more than {} listeners with its ListenerSets; this one is beyond them.",
-            listeners::MOST_LISTENERS
+            listeners::MOST_MERGED_LISTENERS
         );
         return no("TooManyListeners", message);
     }

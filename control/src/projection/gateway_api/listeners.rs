@@ -16,7 +16,7 @@ use crate::projection::age::Age;
 use crate::projection::ports;
 
 /// Largest number of listeners of one Gateway with all its ListenerSets; those beyond it are refused. A Gateway alone has at most 64.
-pub(super) const MOST_LISTENERS: usize = 1024;
+pub(crate) const MOST_MERGED_LISTENERS: usize = 1024;
 
 /// The object that has a listener.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,7 +201,7 @@ pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a Arc<ListenerSet>]) -> 
         }
         mark_against_earlier(&mut merged, first, &by_port);
         mark_within(&mut merged, first);
-        for listener in merged.iter_mut().skip(first.max(MOST_LISTENERS)) {
+        for listener in merged.iter_mut().skip(first.max(MOST_MERGED_LISTENERS)) {
             listener.excess = true;
         }
     }
