@@ -36,7 +36,7 @@ impl DesiredCondition {
     }
 
     /// The status as the API spells it.
-    pub(crate) fn status(&self) -> &'static str {
+    pub fn status(&self) -> &'static str {
         if self.holds { "True" } else { "False" }
     }
 

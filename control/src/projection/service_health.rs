@@ -218,6 +218,18 @@ pub struct Live {
     pub none_chosen: bool,
 }
 
+impl Live {
+    /// The faults that follow for a frontend with several pools, which share them.
+    fn faults<'a>(self, pools: impl Iterator<Item = &'a Frontend>) -> impl Iterator<Item = Fault> {
+        let unhealthy = (self.failing > 0).then(|| Fault::Unhealthy {
+            failing: self.failing,
+            serving: pools.map(serving).sum(),
+            first: self.first_failing,
+        });
+        self.none_chosen.then_some(Fault::NoneChosen).into_iter().chain(unhealthy)
+    }
+}
+
 /// The worst fault of a frontend for external clients; `None` if it serves.
 pub fn fault_of(frontend: &Frontend, gateways: GatewayScope<'_>, live: Live) -> Option<Fault> {
     if let Some(why) = live.closed {
@@ -299,14 +311,9 @@ fn fault_of_split(split: &Split, gateways: GatewayScope<'_>, live: Live) -> Opti
             }
         }
     });
-    let unhealthy = (live.failing > 0).then(|| Fault::Unhealthy {
-        failing: live.failing,
-        serving: split.open_pools().map(serving).sum(),
-        first: live.first_failing,
-    });
-    let none_chosen = live.none_chosen.then_some(Fault::NoneChosen);
+    let live = live.faults(split.open_pools());
     let superseded = (split.superseded > 0).then_some(Fault::Superseded(split.superseded));
-    let all = first.into_iter().chain(none_chosen).chain(unhealthy).chain(faults).chain(superseded);
+    let all = first.into_iter().chain(live).chain(faults).chain(superseded);
     all.min_by_key(Fault::state)
 }
 
@@ -330,14 +337,9 @@ fn fault_of_names(names: &ServerNames, gateways: GatewayScope<'_>, live: Live) -
         }
         _ => None,
     };
-    let unhealthy = (live.failing > 0).then(|| Fault::Unhealthy {
-        failing: live.failing,
-        serving: names.targets().iter().flat_map(|target| target.open_pools()).map(serving).sum(),
-        first: live.first_failing,
-    });
-    let none_chosen = live.none_chosen.then_some(Fault::NoneChosen);
+    let live = live.faults(names.targets().iter().flat_map(|target| target.open_pools()));
     let lesser = faulty.iter().map(|(_, fault)| fault).find(|fault| fault.state() != ServiceState::Broken);
-    let all = refused.into_iter().chain(none_chosen).chain(unhealthy).chain(lesser.cloned());
+    let all = refused.into_iter().chain(live).chain(lesser.cloned());
     all.min_by_key(Fault::state)
 }
 

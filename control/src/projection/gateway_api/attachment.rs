@@ -1,5 +1,6 @@
 //! Attachment of routes to listeners: which listeners a parentRef selects, and whether they admit the route.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sheave_model::ServerNamePattern;
@@ -33,24 +34,23 @@ pub(super) struct Attachment {
     pub(super) hostnames: Vec<ServerNamePattern>,
     /// Each of its parentRefs that name this Gateway or a ListenerSet of it, with the indexes of the listeners that it attaches to.
     pub(super) parents: Vec<(ParentReference, Result<Vec<usize>, NotAttached>)>,
+    /// Indexes of the listeners that it attaches to by any of them, each once.
+    pub(super) listeners: Vec<usize>,
 }
 
 /// Rank among routes of one listener: the oldest serves. One without a creation time is the youngest.
 pub(super) type RouteRank = (Age, Arc<str>, Arc<str>);
 
 impl Attachment {
+    /// A route that attaches nowhere.
+    fn new(key: RouteKey, route: AnyRoute) -> Self {
+        let hostnames = route.spec().hostnames.iter().map(|name| ServerNamePattern::new(name)).collect();
+        Self { key, route, hostnames, parents: Vec::new(), listeners: Vec::new() }
+    }
+
     pub(super) fn rank(&self) -> RouteRank {
         let age = Age::of(self.route.metadata());
         (age, Arc::clone(&self.key.namespace), Arc::clone(&self.key.name))
-    }
-
-    /// Indexes of the listeners that it attaches to, each once.
-    pub(super) fn listeners(&self) -> Vec<usize> {
-        let attached = self.parents.iter().filter_map(|(_, attached)| attached.as_ref().ok());
-        let mut listeners: Vec<usize> = attached.flatten().copied().collect();
-        listeners.sort_unstable();
-        listeners.dedup();
-        listeners
     }
 }
 
@@ -72,14 +72,16 @@ pub(super) fn attachments(
     routes.dedup_by(|(one, _), (other, _)| one == other);
     let attach = |(key, route): (RouteKey, AnyRoute)| {
         let own = Arc::clone(&key.namespace);
-        let hostnames = route.spec().hostnames.iter().map(|name| ServerNamePattern::new(name)).collect();
-        let mut attachment = Attachment { key, route, hostnames, parents: Vec::new() };
+        let mut attachment = Attachment::new(key, route);
         let refs = attachment.route.spec().parent_refs.iter().filter_map(|reference| {
             let parent = ParentKey::of(reference, &own).filter(|parent| parents.contains(parent))?;
             let selected = select(&attachment, reference, &parent, sets, listeners, objects);
             Some((reference.clone(), selected))
         });
         attachment.parents = refs.collect();
+        let attached = attachment.parents.iter().filter_map(|(_, attached)| attached.as_ref().ok());
+        let attached: BTreeSet<usize> = attached.flatten().copied().collect();
+        attachment.listeners = attached.into_iter().collect();
         attachment
     };
     routes.into_iter().map(attach).collect()

@@ -64,8 +64,8 @@ impl<'a> Resolution<'a> {
         let refs = routes.iter().map(|it| backend_refs::resolve(&it.key, &it.route, objects)).collect();
         let serving = if is_accepted { Serving::new(&merged, &routes) } else { Serving::default() };
         let mut attached = BTreeMap::<usize, u32>::new();
-        for listener in routes.iter().flat_map(Attachment::listeners) {
-            *attached.entry(listener).or_default() += 1;
+        for listener in routes.iter().flat_map(|route| &route.listeners) {
+            *attached.entry(*listener).or_default() += 1;
         }
         Self { gateway, sets, merged, unattached, refused, is_accepted, routes, refs, serving, attached }
     }

@@ -57,7 +57,7 @@ impl PortNames {
         }
         let here: BTreeSet<usize> = listeners.iter().copied().collect();
         for &(route, attachment) in routes {
-            for listener in attachment.listeners().into_iter().filter(|it| here.contains(it)) {
+            for &listener in attachment.listeners.iter().filter(|it| here.contains(it)) {
                 let names: BTreeSet<_> = merged[listener].common(&attachment.hostnames).collect();
                 let count = NameCount { won: 0, wanted: names.len() };
                 let target = NameTarget { listener, route };

@@ -21,9 +21,11 @@ impl Serving {
         by_age.sort_by_cached_key(|(_, route)| route.rank());
         let mut whole = BTreeMap::new();
         for (at, route) in &by_age {
-            let listeners = route.listeners().into_iter();
-            for listener in listeners.filter(|it| merged[*it].is_served() && !merged[*it].protocol.is_tls()) {
-                whole.entry(listener).or_insert(*at);
+            for listener in &route.listeners {
+                let merged = &merged[*listener];
+                if merged.is_served() && !merged.protocol.is_tls() {
+                    whole.entry(*listener).or_insert(*at);
+                }
             }
         }
         let mut ports: BTreeMap<u16, Vec<usize>> = BTreeMap::new();

@@ -39,8 +39,9 @@ fn attachment(name: usize, hostnames: &[&str], merged: &[MergedListener<'_>]) ->
     let route = AnyRoute::Tls(Arc::new(TlsRoute { spec, ..TlsRoute::default() }));
     let hostnames: Vec<_> = hostnames.iter().map(|name| ServerNamePattern::new(name)).collect();
     let fits = |at: &usize| merged[*at].common(&hostnames).next().is_some();
-    let listeners = (0..merged.len()).filter(fits).collect();
-    Attachment { key, route, hostnames, parents: vec![(ParentReference::default(), Ok(listeners))] }
+    let listeners: Vec<usize> = (0..merged.len()).filter(fits).collect();
+    let parents = vec![(ParentReference::default(), Ok(listeners.clone()))];
+    Attachment { key, route, hostnames, parents, listeners }
 }
 
 /// How narrow a pattern is that covers the name; `None` if it does not.

@@ -146,7 +146,7 @@ async fn without_its_definitions_nothing_waits_and_nothing_is_reported() {
     assert!(watch.problems().is_empty(), "{:?}", watch.problems());
     let kinds = watch.kinds();
     assert!(kinds.iter().all(|kind| kind.synced && kind.error.is_none()), "{kinds:?}");
-    // With a class of this installation, whoever has only some of the definitions is told. ServiceImports are another project's.
+    // With a class of this installation, each missing definition is a Problem, but ServiceImports are another project's.
     watch.set_gateways_wanted(true);
     let missing = problems(&watch);
     assert_eq!(missing.len(), 7, "{missing:?}");
