@@ -13,9 +13,6 @@ use crate::counters::CloseReason;
 /// (`tcp-request inspect-delay 5s` with `req.ssl_sni`).
 pub(super) const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes per read: a usual ClientHello, with a post-quantum key as well.
-const READ: usize = 4096;
-
 /// A ClientHello with a server name.
 #[derive(Debug)]
 pub(super) struct ClientHello {
@@ -91,22 +88,12 @@ impl HelloReader {
             if !client.is_readable() {
                 return HelloRead::Partial;
             }
-            if let Err(error) = self.receive(client) {
-                return HelloRead::Refused(error);
+            // `LONGEST_HELLO` bytes are never an incomplete message.
+            match client.append(&mut self.bytes, LONGEST_HELLO) {
+                Ok(ReadOutcome::Bytes(_) | ReadOutcome::NotNow) => {}
+                Ok(ReadOutcome::End) => return HelloRead::Refused(ServerNameError::Ended),
+                Err(error) => return HelloRead::Refused(error.into()),
             }
-        }
-    }
-
-    fn receive(&mut self, client: &mut Stream) -> Result<(), ServerNameError> {
-        let before = self.bytes.len();
-        // Not past the end: `LONGEST_HELLO` bytes are never an incomplete message.
-        self.bytes.resize(LONGEST_HELLO.min(before + READ), 0);
-        let received = client.receive(&mut self.bytes[before..]);
-        let count = if let Ok(ReadOutcome::Bytes(count)) = received { count } else { 0 };
-        self.bytes.truncate(before + count);
-        match received? {
-            ReadOutcome::Bytes(_) | ReadOutcome::NotNow => Ok(()),
-            ReadOutcome::End => Err(ServerNameError::Ended),
         }
     }
 }

@@ -9,9 +9,6 @@ use super::stream::{ReadOutcome, Stream};
 use crate::counters::CloseReason;
 use crate::proxy_protocol::{Addresses, LONGEST, ParseError, Parsed, parse};
 
-/// Bytes per read: a usual header with its TLVs, and little of the data that follows.
-const READ: usize = 4096;
-
 /// A PROXY protocol header.
 #[derive(Debug)]
 pub(super) struct ProxyHeader {
@@ -66,16 +63,12 @@ impl HeaderReader {
     pub(super) fn read(&mut self, client: &mut Stream) -> HeaderRead {
         let bytes = &mut self.bytes;
         while client.is_readable() {
-            let before = bytes.len();
-            // Not past the end: `LONGEST` bytes are never an incomplete header.
-            bytes.resize(LONGEST.min(before + READ), 0);
-            let count = match client.receive(&mut bytes[before..]) {
-                Ok(ReadOutcome::Bytes(count)) => count,
-                Ok(ReadOutcome::NotNow) => 0,
+            // `LONGEST` bytes are never an incomplete header.
+            match client.append(bytes, LONGEST) {
+                Ok(ReadOutcome::Bytes(_) | ReadOutcome::NotNow) => {}
                 Ok(ReadOutcome::End) => return HeaderRead::Failed(ProxyHeaderError::Ended),
                 Err(error) => return HeaderRead::Failed(error.into()),
-            };
-            bytes.truncate(before + count);
+            }
             match parse(bytes) {
                 Parsed::Incomplete => {}
                 Parsed::Header { length, addresses } => {

@@ -20,6 +20,10 @@ use crate::sys::stream::{self, Heard};
 /// instead of four.
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
 
+/// Bytes per read of the beginning of a stream: a usual PROXY header with its TLVs, or a ClientHello with a post-quantum key, and little
+/// of the data that follows.
+const BEGINNING: usize = 4096;
+
 /// Result of a read from a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -206,6 +210,16 @@ impl Stream {
             self.readable = self.emptied;
         }
         Ok(taken)
+    }
+
+    /// Appends the data that has arrived, not past `most` bytes in all.
+    pub(super) fn append(&mut self, bytes: &mut Vec<u8>, most: usize) -> io::Result<ReadOutcome> {
+        let before = bytes.len();
+        bytes.resize(most.min(before + BEGINNING), 0);
+        let outcome = self.receive(&mut bytes[before..]);
+        let count = if let Ok(ReadOutcome::Bytes(count)) = outcome { count } else { 0 };
+        bytes.truncate(before + count);
+        outcome
     }
 
     pub(super) fn is_urgent(&self) -> bool {
