@@ -2,7 +2,7 @@
 
 mod shares;
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -213,7 +213,7 @@ impl FrontendDiff {
 /// Identity of a frontend, or of one of its server names, in the order of a routing table.
 type TablePlace = (IpAddr, u16, String, Vec<String>);
 
-fn by_place(view: &RoutesView) -> BTreeMap<TablePlace, FrontendView> {
+fn by_place(view: &RoutesView) -> BTreeMap<TablePlace, Cow<'_, FrontendView>> {
     let place = |frontend: &FrontendView| {
         Some((
             frontend.address.parse().ok()?,

@@ -66,7 +66,7 @@ impl From<&DesiredCondition> for ConditionView {
     fn from(condition: &DesiredCondition) -> Self {
         Self {
             kind: condition.kind.to_owned(),
-            status: if condition.holds { "True" } else { "False" }.to_owned(),
+            status: condition.status().to_owned(),
             reason: condition.reason.to_owned(),
             message: condition.message.clone(),
         }

@@ -1,5 +1,6 @@
 //! JSON of what the server names of a TLS listener lead to.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -49,23 +50,22 @@ impl ServerNameView {
 
 impl FrontendView {
     /// The frontend as one for each of its server names; itself if it has none.
-    pub(crate) fn of_names(&self) -> Vec<Self> {
-        let names = self.server_names.iter().flatten();
-        let mut all: Vec<Self> = names.map(|(name, view)| self.of_name(name, view)).collect();
-        if all.is_empty() {
-            all.push(self.clone());
-        }
-        all
+    pub(crate) fn of_names(&self) -> Vec<Cow<'_, Self>> {
+        let Some(names) = self.server_names.as_ref().filter(|names| !names.is_empty()) else {
+            return vec![Cow::Borrowed(self)];
+        };
+        let bare = Self { server_names: None, ..self.clone() };
+        names.iter().map(|(name, view)| Cow::Owned(bare.of_name(name, view))).collect()
     }
 
     /// The same, with the names of one listener and route together.
-    pub(super) fn of_routes(&self) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
+    pub(super) fn of_routes(&self) -> Vec<Cow<'_, Self>> {
+        let mut all: Vec<Cow<'_, Self>> = Vec::new();
         let mut known = BTreeMap::new();
         for frontend in self.of_names() {
             let at = *known.entry((frontend.listener.clone(), frontend.route.clone())).or_insert(all.len());
             match all.get_mut(at) {
-                Some(same) => same.names.extend(frontend.names),
+                Some(same) => same.to_mut().names.extend(frontend.into_owned().names),
                 None => all.push(frontend),
             }
         }

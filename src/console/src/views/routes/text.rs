@@ -1,5 +1,6 @@
 //! Text of the routing table: aligned columns for frontends, clusters, endpoints and status, and the Problems.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use sheave_model::Share;
@@ -18,24 +19,24 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
         view.generation,
         count(view.frontends.len(), "frontend")
     ));
-    let frontends = view.frontends.iter().flat_map(FrontendView::of_routes).collect();
-    let view = &RoutesView { frontends, ..view.clone() };
+    let frontends: Vec<Cow<'_, FrontendView>> =
+        view.frontends.iter().flat_map(FrontendView::of_routes).collect();
     text.extend(view.steering.iter().map(SteeringView::to_text));
-    if !view.frontends.is_empty() {
+    if !frontends.is_empty() {
         text += "\nFrontends: where traffic is accepted, and what clients get\n";
-        text += &columns(&frontend_rows(view, wide));
+        text += &columns(&frontend_rows(&frontends, wide));
     }
-    let parts = part_rows(view);
+    let parts = part_rows(&frontends);
     if parts.len() > 1 {
         text += "\nSplits: how new connections are divided over the backends of routes\n";
         text += &columns(&parts);
     }
-    let clusters = cluster_rows(view);
+    let clusters = cluster_rows(&frontends);
     if clusters.len() > 1 {
         text += "\nClusters: how traffic is divided, priority 0 first\n";
         text += &columns(&clusters);
     }
-    let endpoints = endpoint_rows(view);
+    let endpoints = endpoint_rows(&frontends);
     if endpoints.len() > 1 {
         text += "\nEndpoints: where it goes\n";
         text += &columns(&endpoints);
@@ -65,14 +66,14 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
     text
 }
 
-fn frontend_rows(view: &RoutesView, wide: bool) -> Vec<Vec<String>> {
-    let listeners = view.frontends.iter().any(|frontend| frontend.listener.is_some());
+fn frontend_rows(frontends: &[Cow<'_, FrontendView>], wide: bool) -> Vec<Vec<String>> {
+    let listeners = frontends.iter().any(|frontend| frontend.listener.is_some());
     let mut header = vec!["FRONTEND", "KIND", "SERVICE", "PORT"];
     header.extend(LISTENERS.iter().filter(|_| listeners));
     header.extend(["FROM OUTSIDE", "FROM THE CLUSTER", "AFFINITY", "ALLOWED"]);
     header.extend(WIDE.iter().filter(|_| wide));
     let mut rows = vec![header.into_iter().map(str::to_owned).collect()];
-    rows.extend(view.frontends.iter().map(|frontend| {
+    rows.extend(frontends.iter().map(|frontend| {
         let mut row = vec![frontend.place(), frontend.kind.clone()];
         row.extend(owner(frontend));
         if listeners {
@@ -115,10 +116,10 @@ fn clients(frontend: &FrontendView) -> [String; 2] {
 }
 
 /// Parts of each frontend that is split.
-fn part_rows(view: &RoutesView) -> Vec<Vec<String>> {
+fn part_rows(frontends: &[Cow<'_, FrontendView>]) -> Vec<Vec<String>> {
     let header = ["FRONTEND", "BACKEND", "WEIGHT", "SHARE", "GOES TO"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for frontend in &view.frontends {
+    for frontend in frontends {
         let mut place = frontend.place();
         rows.extend(frontend.parts().iter().map(|part| {
             vec![
@@ -148,10 +149,10 @@ fn details(frontend: &FrontendView) -> [String; 4] {
 }
 
 /// Clusters of each frontend that has several.
-fn cluster_rows(view: &RoutesView) -> Vec<Vec<String>> {
+fn cluster_rows(frontends: &[Cow<'_, FrontendView>]) -> Vec<Vec<String>> {
     let header = ["FRONTEND", "CLUSTER", "PRIORITY", "WEIGHT", "SERVE", "OF"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for frontend in &view.frontends {
+    for frontend in frontends {
         let mut place = frontend.place();
         let own = frontend.backends.iter().filter(|_| frontend.failover.is_some());
         let pools = frontend.parts().iter().filter_map(|part| part.pool.as_ref());
@@ -180,14 +181,14 @@ fn service(name: &str, source: &str) -> String {
     }
 }
 
-fn endpoint_rows(view: &RoutesView) -> Vec<Vec<String>> {
+fn endpoint_rows(frontends: &[Cow<'_, FrontendView>]) -> Vec<Vec<String>> {
     let header = ["FRONTEND", "ENDPOINT", "STATE", "CLUSTER", "NODE", "ZONE", "WEIGHT", "USED"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    let split = view.frontends.iter().any(|frontend| !frontend.parts().is_empty());
+    let split = frontends.iter().any(|frontend| !frontend.parts().is_empty());
     if split {
         rows[0].insert(1, "BACKEND".to_owned());
     }
-    for frontend in &view.frontends {
+    for frontend in frontends {
         let mut place = frontend.place();
         for (part, backend) in frontend.all_backends() {
             for endpoint in &backend.endpoints {

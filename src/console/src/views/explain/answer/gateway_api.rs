@@ -124,7 +124,7 @@ fn of_route(question: &Question, kind: RouteKind, basis: Basis<'_>, mut view: Ex
     for explained in basis.projector.explain_parents(&route, basis.objects) {
         let condition = |it: &&DesiredCondition| ExplainedCondition {
             kind: it.kind.to_owned(),
-            status: if it.holds { "True" } else { "False" }.to_owned(),
+            status: it.status().to_owned(),
             reason: it.reason.to_owned(),
             message: it.message.clone(),
         };
