@@ -3,17 +3,17 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 use sheave_control::api::gateway_report::AUDIENCE;
-use tempfile::TempDir;
 
 use crate::outage_kit::wait_for_snapshot;
 use crate::stage::{
     NODE_ADDRESS, Role, Stage, free_port, pool, service, wait_for_addresses, wait_for_condition,
 };
 use crate::support::apiserver::ApiServer;
+use crate::support::certificate::Certificate;
 use crate::support::cluster::{Account, Cluster};
 use crate::support::http;
 use crate::support::patience::eventually;
@@ -23,32 +23,6 @@ use crate::support::seccomp::{Otherwise, Refused};
 const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
 /// Known user without permissions.
 const TENANT: &str = "system:serviceaccount:shop:web";
-
-/// Certificate for the node's address, which is replaced in place.
-struct Certificate {
-    folder: TempDir,
-}
-
-impl Certificate {
-    fn issue(stage: &Stage<'_>) -> Self {
-        let certificate = Self { folder: tempfile::tempdir().expect("a folder") };
-        certificate.renew(stage);
-        certificate
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn renew(&self, stage: &Stage<'_>) {
-        let [certificate, key] = ["tls.crt", "tls.key"].map(|name| self.file(name).display().to_string());
-        let line = format!(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=gateway -addext \
-             subjectAltName=IP:{NODE_ADDRESS} -keyout {key} -out {certificate}"
-        );
-        stage.host.finish("openssl", &line.split(' ').collect::<Vec<_>>()).expect_success();
-    }
-}
 
 /// Status of a request with this token, by a client that trusts this certificate; 0 without a response.
 fn ask(stage: &Stage<'_>, url: &str, trusted: &Path, token: &str) -> (u16, Finished) {
@@ -75,19 +49,19 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
     let road = stage.road();
-    let certificate = Certificate::issue(&stage);
+    let certificate = Certificate::issue(&stage.host, &format!("IP:{NODE_ADDRESS}"));
     let address = SocketAddr::from((NODE_ADDRESS, stage.host.run(|| free_port(NODE_ADDRESS))));
     let config = format!(
         "metrics: {{listen: \"{address}\", authorization: kubernetes, tls: {{certificate: {}, key: {}}}}}\n",
-        certificate.file("tls.crt").display(),
-        certificate.file("tls.key").display()
+        certificate.certificate().display(),
+        certificate.key().display()
     );
     // With a seccomp filter: only system calls of the profile in deploy are allowed.
     let profile = Refused::Unnamed(Otherwise::End).prefix();
     let mut gateway = stage.launch_behind(&profile, &stage.home(Role::Gateway, &road, &config));
     gateway.wait_until_ready();
     let url = format!("https://{address}/metrics");
-    let scrape = |token: &str| ask(&stage, &url, &certificate.file("tls.crt"), token);
+    let scrape = |token: &str| ask(&stage, &url, &certificate.certificate(), token);
 
     let scraper = grant(server, SCRAPER, "/metrics");
     let tenant = grant(server, TENANT, "/healthz");
@@ -114,12 +88,12 @@ fn scrapers_are_those_whom_the_api_server_lets_in() {
     server.authorize(Account::Gateway.user(), &[]);
     assert_eq!(scrape(&server.token("system:serviceaccount:monitoring:third")).0, 503);
 
-    let first = fs::read(certificate.file("tls.crt")).expect("a certificate");
-    certificate.renew(&stage);
+    let first = fs::read(certificate.certificate()).expect("a certificate");
+    certificate.renew(&stage.host);
     assert_eq!(scrape(&scraper).0, 200, "the new certificate is in use");
-    let second = certificate.folder.path().join("second");
-    fs::copy(certificate.file("tls.crt"), &second).expect("a copy");
-    fs::write(certificate.file("tls.crt"), first).expect("a file is written");
+    let second = certificate.folder().join("second");
+    fs::copy(certificate.certificate(), &second).expect("a copy");
+    fs::write(certificate.certificate(), first).expect("a file is written");
     assert_eq!(ask(&stage, &url, &second, &scraper).0, 200, "one without its key is not");
     gateway.wait_for_log("the last good one stays in use");
     wait_for_snapshot(&gateway);

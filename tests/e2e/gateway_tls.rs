@@ -1,14 +1,13 @@
 //! Tests of TLS passthrough: the server name that a client asks for chooses the backend, which alone decrypts.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use crate::gateway_api::{gateway_on, is_reset, route, start};
+use crate::programs::nginx;
+use crate::support::certificate::Certificate;
 use crate::support::manifest::at;
 use crate::support::patience::{eventually, let_pass};
 use crate::support::process::{Finished, Process};
@@ -24,44 +23,30 @@ for_both_families!(
 
 /// TLS servers on the backends, each of which answers with its name.
 struct TlsServers {
-    folder: TempDir,
+    certificate: Certificate,
     _servers: Vec<Process>,
 }
 
 impl TlsServers {
     fn start(world: &World, family: Family) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str| folder.path().join(name).display().to_string();
-        let (certificate, key) = (file("tls.crt"), file("tls.key"));
-        let line = format!(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test -addext \
-             subjectAltName=DNS:*.shop.example,DNS:*.deep.shop.example -keyout {key} -out {certificate}"
-        );
-        world.client.finish("openssl", &line.split(' ').collect::<Vec<_>>()).expect_success();
-        let start = |(n, host): (u16, &crate::support::host::Host)| {
-            let listen = at(family.backend(n), 9000);
-            let root = folder.path().display();
-            let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
-            let temporary = temporary.map(|it| format!("{it}_temp_path {root}/{n}-{it};")).join(" ");
-            let configuration = format!(
-                "user root root; daemon off; master_process off; error_log stderr; pid {root}/{n}.pid;\n\
-                 events {{ worker_connections 512; }}\n\
-                 http {{ access_log off; {temporary}\n  server {{ listen {listen} ssl; ssl_certificate {certificate};\n    \
-                 ssl_certificate_key {key}; location / {{ return 200 \"backend-{n} $ssl_server_name\"; }} }} }}\n"
+        let certificate = Certificate::issue(&world.client, "DNS:*.shop.example,DNS:*.deep.shop.example");
+        let files = [certificate.certificate(), certificate.key()].map(|path| path.display().to_string());
+        let [chain, key] = files;
+        let start = |(n, host)| {
+            let (listen, name) = (at(family.backend(n), 9000), format!("backend-{n}"));
+            let server = format!(
+                "listen {listen} ssl; ssl_certificate {chain}; ssl_certificate_key {key}; \
+                 location / {{ return 200 \"{name} $ssl_server_name\"; }}"
             );
-            let path = folder.path().join(format!("{n}.conf")).display().to_string();
-            fs::write(&path, configuration).unwrap();
-            let process = host.start("nginx", &["-e", "stderr", "-c", &path]);
-            eventually("nginx listens", || host.run(|| tcp::connect(listen)));
-            process
+            nginx(host, listen, &name, certificate.folder(), &server)
         };
         let servers = (0..).zip(&world.backends).map(start).collect();
-        Self { folder, _servers: servers }
+        Self { certificate, _servers: servers }
     }
 
     /// What curl gets for this name at `to`; it trusts the servers' certificate alone.
     fn get(&self, world: &World, to: SocketAddr, name: &str) -> Finished {
-        let certificate = self.folder.path().join("tls.crt").display().to_string();
+        let certificate = self.certificate.certificate().display().to_string();
         let ip = if to.is_ipv6() { format!("[{}]", to.ip()) } else { to.ip().to_string() };
         let resolve = format!("{name}:{}:{ip}", to.port());
         let url = format!("https://{name}:{}/", to.port());

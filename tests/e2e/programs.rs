@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::path::Path;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -31,18 +32,18 @@ fn path(folder: &TempDir, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
 
-/// nginx without a master process, which would change users, and a user namespace does not allow that.
-fn nginx(host: &Host, ip: IpAddr, name: &str, folder: &TempDir) -> Process {
-    let (listen, root) = (at(ip, 8080), folder.path().display());
+/// nginx with this server at `listen`, its files in `folder`. Without a master process, which would change users, and a user namespace
+/// does not allow that.
+pub(crate) fn nginx(host: &Host, listen: SocketAddr, name: &str, folder: &Path, server: &str) -> Process {
+    let root = folder.display();
     let configuration = format!(
         "user root root; daemon off; master_process off; error_log stderr; pid {root}/{name}.pid;\n\
          events {{ worker_connections 512; }}\n\
          http {{\n  access_log off; client_body_temp_path {root}/{name}-body; proxy_temp_path {root}/{name}-proxy;\n  \
          fastcgi_temp_path {root}/{name}-fastcgi; uwsgi_temp_path {root}/{name}-uwsgi;\n  \
-         scgi_temp_path {root}/{name}-scgi;\n  server {{\n    listen {listen};\n    \
-         location = /name {{ return 200 \"{name}\\n\"; }}\n    location / {{ root {root}/files; }}\n  }}\n}}\n"
+         scgi_temp_path {root}/{name}-scgi;\n  server {{ {server} }}\n}}\n"
     );
-    let file = path(folder, &format!("{name}.conf"));
+    let file = folder.join(format!("{name}.conf")).display().to_string();
     fs::write(&file, configuration).unwrap();
     let process = host.start("nginx", &["-e", "stderr", "-c", &file]);
     wait_for_port(host, listen);
@@ -55,7 +56,14 @@ fn curl_reads_pages_and_files_from_nginx(family: Family) {
     fastrand::Rng::with_seed(7).fill(&mut file);
     fs::create_dir(folder.path().join("files")).unwrap();
     fs::write(folder.path().join("files/big"), &file).unwrap();
-    let start = |(n, host)| nginx(host, family.backend(n), &format!("nginx-{n}"), &folder);
+    let root = folder.path().display();
+    let start = |(n, host)| {
+        let (listen, name) = (at(family.backend(n), 8080), format!("nginx-{n}"));
+        let server = format!(
+            "listen {listen}; location = /name {{ return 200 \"{name}\\n\"; }} location / {{ root {root}/files; }}"
+        );
+        nginx(host, listen, &name, folder.path(), &server)
+    };
     let _servers: Vec<Process> = (0..).zip(&world.backends).map(start).collect();
     let app = App::new("web", &[family.vip(0)]).tcp(80, 8080).all_ready((0..3).map(|n| family.backend(n)));
     let _gateway = Gateway::start(&world, &[app]);

@@ -6,6 +6,7 @@
 #![allow(missing_docs, clippy::new_without_default, reason = "the readers of these items are the tests")]
 
 pub mod apiserver;
+pub mod certificate;
 pub mod clock;
 pub mod cluster;
 pub mod fleet;
