@@ -63,9 +63,9 @@ fn ask_over(
     }
     if let Some(frontend) = active.get(addr) {
         let origin = active.origin(addr, client);
-        let request = PickRequest { client, origin, random, now, tried: &[], part: None };
-        let part = frontend.part(&request, affinity);
-        let pick = frontend.pick(black_box(&PickRequest { part, ..request }), affinity);
+        let mut request = PickRequest { client, origin, random, now, tried: &[], part: None };
+        request.part = frontend.part(&request, affinity);
+        let pick = frontend.pick(black_box(&request), affinity);
         drop(black_box((pick, frontend.client_source(origin))));
     }
 }

@@ -107,6 +107,7 @@ impl ActiveFrontend {
         &self.spec
     }
 
+    #[inline]
     fn split(&self) -> Option<&ActiveSplit<Self>> {
         match &self.external {
             ActiveRoute::Split(split) => Some(split),
@@ -202,24 +203,35 @@ impl ActiveFrontend {
     }
 
     /// Whether the source ranges allow this client.
+    #[inline]
     pub fn admits(&self, client: ClientAddr) -> bool {
         !self.ranged || self.spec.source_ranges.allowed().contains(client.ip())
     }
 
     /// The result of [`Self::pick`] for a client that gets no endpoint; `None` if it would get one, or if that depends on the connection:
     /// a split may refuse the share of a part, and a server name may lead nowhere.
+    #[inline]
     pub fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<Pick> {
         match self.route(origin, client) {
             ActiveRoute::Forward(_) | ActiveRoute::ServerNames(_) => None,
             ActiveRoute::Reject => Some(Pick::Reject),
             ActiveRoute::Drop => Some(Pick::Drop),
-            ActiveRoute::Split(split) if !split.forwards(origin) => Some(Pick::Reject),
-            ActiveRoute::Split(split) => split.refusal(origin, client).map(Pick::Refused),
+            ActiveRoute::Split(split) => Self::refusal_of_parts(split, origin, client),
         }
+    }
+
+    /// See [`Self::pick_in_part`].
+    #[inline(never)]
+    fn refusal_of_parts(split: &ActiveSplit<Self>, origin: Origin, client: ClientAddr) -> Option<Pick> {
+        if !split.forwards(origin) {
+            return Some(Pick::Reject);
+        }
+        split.refusal(origin, client).map(Pick::Refused)
     }
 
     /// The part of a split for a new connection or flow: by the client's affinity record, otherwise by weight. `None` if the frontend
     /// is not split, or no part has a weight.
+    #[inline]
     pub fn part(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<PartId> {
         self.split()?.part(request, affinity)
     }
@@ -231,17 +243,22 @@ impl ActiveFrontend {
             ActiveRoute::Forward(candidates) => candidates,
             ActiveRoute::Reject | ActiveRoute::ServerNames(_) => return Pick::Reject,
             ActiveRoute::Drop => return Pick::Drop,
-            ActiveRoute::Split(split) if !split.forwards(request.origin) => return Pick::Reject,
-            ActiveRoute::Split(split) => {
-                let pool = split.pool(request, affinity);
-                return pool.map_or_else(Pick::Refused, |pool| pool.pick(request, affinity));
-            }
+            ActiveRoute::Split(split) => return Self::pick_in_part(split, request, affinity),
         };
         let place = match &self.sticky {
             None => self.new_choice(candidates, request),
             Some(sticky) => self.pick_sticky(candidates, sticky, request, affinity),
         };
         self.serving.pick(place).map_or(Pick::Reject, Pick::Forward)
+    }
+
+    /// Not a part of [`Self::pick`], which the compiler would otherwise treat as recursive, for 15 ns of each pick without a split.
+    #[inline(never)]
+    fn pick_in_part(split: &ActiveSplit<Self>, request: &PickRequest<'_>, affinity: &AffinityTable) -> Pick {
+        if !split.forwards(request.origin) {
+            return Pick::Reject;
+        }
+        split.pool(request, affinity).map_or_else(Pick::Refused, |pool| pool.pick(request, affinity))
     }
 
     /// Counts a flow that another process has assigned to this endpoint; `None` if the endpoint no longer serves.
@@ -339,10 +356,12 @@ impl ActiveFrontend {
 
     /// The route of a client. Checks source ranges here as well as in the sockets' filter: a filter may be wider than the ranges, and a
     /// connection may have been established before they were narrowed.
+    #[inline]
     fn route(&self, origin: Origin, client: ClientAddr) -> &ActiveRoute {
         if self.admits(client) { self.route_of(origin) } else { &ActiveRoute::Drop }
     }
 
+    #[inline]
     fn route_of(&self, origin: Origin) -> &ActiveRoute {
         match origin {
             Origin::External => &self.external,

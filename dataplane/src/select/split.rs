@@ -117,6 +117,8 @@ pub(super) struct ActiveSplit<P> {
     sticky: bool,
     /// Whether any part forwards the clients outside and inside the cluster.
     forwards: [bool; 2],
+    /// Whether any part with a weight refuses the clients outside and inside the cluster.
+    refuses: [bool; 2],
     /// Whether all weights but those of 0 are equal.
     equal: bool,
     /// The parts with a weight.
@@ -150,11 +152,13 @@ impl<P: SplitPool> ActiveSplit<P> {
             OpenPart { identity, end, pace: 1.0 / f64::from(weight), index }
         });
         let open: Box<[OpenPart]> = open.collect();
+        let refuses = |origin| with_weight().any(|(_, part)| usable(Some(part), origin).is_err());
         Self {
             method: PartMethod::of(whole),
             sticky: pools().any(SplitPool::is_sticky),
             forwards: [Origin::External, Origin::Internal]
                 .map(|origin| pools().any(|it| it.forwards(origin))),
+            refuses: [Origin::External, Origin::Internal].map(refuses),
             equal: with_weight().map(|(_, part)| part.weight).is_sorted_by(|one, next| one == next),
             open,
             parts,
@@ -182,6 +186,7 @@ impl<P: SplitPool> ActiveSplit<P> {
     }
 
     /// The part of a new connection or flow; `None` if no part has a weight.
+    #[inline(never)]
     pub(super) fn part(&self, request: &PickRequest<'_>, affinity: &AffinityTable) -> Option<PartId> {
         let index = self.choose(request, affinity)?;
         Some(PartId { identity: self.parts.get(index as usize)?.identity, index })
@@ -203,7 +208,10 @@ impl<P: SplitPool> ActiveSplit<P> {
 
     /// Why a client is refused whatever its connection; `None` also if that depends on the connection or an affinity record.
     pub(super) fn refusal(&self, origin: Origin, client: ClientAddr) -> Option<RefusedShare> {
-        let hash = self.method.hash(client).filter(|_| !self.sticky)?;
+        if !self.refuses[origin as usize] || self.sticky {
+            return None;
+        }
+        let hash = self.method.hash(client)?;
         usable(self.parts.get(self.by_hash(hash)? as usize), origin).err()
     }
 
