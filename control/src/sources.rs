@@ -235,6 +235,14 @@ impl Source {
         }
     }
 
+    /// Whether Gateways, and each kind of the Gateway API that exists beside them, were listed.
+    pub fn reads_gateways(&self) -> bool {
+        match self {
+            Self::Files(files) => files.is_listed(),
+            Self::Api(api) => api.watch().reads_gateways(),
+        }
+    }
+
     /// Synchronization state of each kind of an API server.
     pub fn kinds(&self) -> Vec<KindStatus> {
         self.api_server().map(|api| api.watch().kinds()).unwrap_or_default()

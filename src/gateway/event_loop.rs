@@ -484,18 +484,20 @@ impl EventLoop {
     fn report_failures(&mut self) {
         let generation = self.dataplane.generation();
         let (announced, shared) = (self.announcing.announced(), self.announcing.is_shared());
+        let gateway_api = self.pipeline.sources.local.reads_gateways();
         let (failed, disagreements) = (self.announcing.failed(), self.announcing.disagreements());
         if self.problems.failures.refresh(&self.dataplane, &self.health, failed, disagreements) {
             self.revision += 1;
             let failures = self.problems.log_failures(&self.pipeline.sources);
             let report = report::report(&self.identity.node, generation, failures);
             let draining = self.phase != Phase::Serving;
-            self.report.send_replace(GatewayReport { draining, announced, shared, ..report });
+            self.report.send_replace(GatewayReport { draining, announced, shared, gateway_api, ..report });
         } else {
             self.report.send_if_modified(|last| {
-                let differs =
-                    (last.generation, &last.announced, last.shared) != (generation, &announced, shared);
-                (last.generation, last.announced, last.shared) = (generation, announced, shared);
+                let before = (last.generation, last.announced.take(), last.shared, last.gateway_api);
+                let differs = before != (generation, announced.clone(), shared, gateway_api);
+                (last.generation, last.announced) = (generation, announced);
+                (last.shared, last.gateway_api) = (shared, gateway_api);
                 differs
             });
         }

@@ -25,6 +25,8 @@ const GROUP: &str = "gateway.networking.k8s.io";
 /// An API server with the objects of a shop, and a runtime for controllers.
 struct Shop {
     server: ApiServer,
+    /// What the gateway in the controller's process reports.
+    report: watch::Sender<GatewayReport>,
     runtime: Handle,
     _stop: tokio::sync::oneshot::Sender<()>,
 }
@@ -39,7 +41,10 @@ impl Shop {
         let handle = runtime.handle().clone();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         std::thread::spawn(move || runtime.block_on(stopped));
-        Self { server, runtime: handle, _stop: stop }
+        let gateway_api = true;
+        let report =
+            GatewayReport { node: "n1".to_owned(), generation: 1, gateway_api, ..GatewayReport::default() };
+        Self { server, report: watch::Sender::new(report), runtime: handle, _stop: stop }
     }
 
     /// Starts a controller with a gateway in the same process.
@@ -48,10 +53,6 @@ impl Shop {
         let file = folder.path().join("kubeconfig");
         std::fs::write(&file, self.server.kubeconfig("controller")).unwrap();
         let connection = self.runtime.block_on(Connection::open(Some(&file))).unwrap();
-        let report = GatewayReport { node: "n1".to_owned(), generation: 1, ..GatewayReport::default() };
-        let (kept, own_gateway) = watch::channel(report);
-        // The gateway stays as it is until the process ends.
-        std::mem::forget(kept);
         let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
         let role = Role::Controller { gateways: gateways.clone(), own_gateway: Some("n1".into()) };
         let options = ControllerOptions {
@@ -59,7 +60,7 @@ impl Shop {
             karmada: None,
             gateways,
             gateway_token: None,
-            own_gateway: Some(own_gateway),
+            own_gateway: Some(self.report.subscribe()),
             lease: ServiceKey::new("sheave-system", "sheave-controller"),
             timing: LeaseTiming::default(),
             identity: "test".to_owned(),
@@ -239,6 +240,26 @@ fn statuses_appear_follow_their_objects_and_cost_nothing_at_rest() {
         if held { Err(class.to_string()) } else { Ok(()) }
     });
     shop.assert_rest("everything is released");
+    shop.stop(controller);
+}
+
+#[test]
+fn a_gateway_is_programmed_once_all_nodes_read_gateways_and_stays_so() {
+    let shop = Shop::new();
+    let reads = |reads| shop.report.send_modify(|report| report.gateway_api = reads);
+    reads(false);
+    let controller = shop.controller();
+    let pending = |it: &Value| condition(it, "Programmed") == "False Pending";
+    let gateway = shop.await_status("gateways", "web", |it| pending(it) && pending(&it["listeners"][0]));
+    assert_eq!(gateway["status"]["addresses"][0]["value"], "203.0.113.0");
+    assert_eq!(condition(&gateway["status"], "sheave.dev/Ready"), "False Pending");
+    assert!(gateway.to_string().contains("Not every gateway node reads Gateways: gateway n1. "), "{gateway}");
+    shop.assert_rest("the node does not read Gateways");
+    reads(true);
+    shop.await_status("gateways", "web", |it| condition(it, "sheave.dev/Ready") == "True EndpointsReady");
+    shop.await_status("listenersets", "web", |it| condition(it, "Programmed") == "True Programmed");
+    reads(false);
+    shop.assert_rest("what is programmed stays so");
     shop.stop(controller);
 }
 

@@ -20,6 +20,7 @@ use crate::controller::desired_status::DesiredStatus;
 use crate::controller::port_errors::reason_not_served;
 use crate::net::Family;
 use crate::projection::NodeFamilies;
+use crate::projection::gateway_api::conditions::ADDRESS_NOT_USABLE;
 use crate::projection::service_health::Fault;
 use crate::text::first_few;
 
@@ -79,6 +80,9 @@ pub(super) fn gateway_conditions(
     let ready = if programmed.holds && !is_served {
         let message = "No listener is programmed: see the conditions of each.".to_owned();
         DesiredCondition::no(READY, LISTENERS_NOT_PROGRAMMED, message)
+    } else if is_served && programmed.reason == ADDRESS_NOT_USABLE {
+        // The addresses that can be used serve all the same.
+        answered(desired_status)
     } else {
         ready(desired_status, programmed)
     };
@@ -148,6 +152,11 @@ fn ready(desired_status: &DesiredStatus, programmed: &DesiredCondition) -> Desir
             format!("It is not served: see {}.", programmed.kind),
         );
     }
+    answered(desired_status)
+}
+
+/// `Ready` of what gateways serve.
+fn answered(desired_status: &DesiredStatus) -> DesiredCondition {
     if let Some((reason, message)) = unanswered(desired_status) {
         return DesiredCondition::no(READY, reason, message);
     }

@@ -311,6 +311,12 @@ impl ApiWatch {
         self.subscriptions.iter().filter(|it| it.is_conditional()).all(|it| it.status().synced)
     }
 
+    /// Whether Gateways, and each kind that [`Self::gateway_api_is_listed`] asks for, were listed.
+    pub fn reads_gateways(&self) -> bool {
+        let is_listed = |status: KindStatus| status.kind == Gateways::ROW.resource.kind && status.lists > 0;
+        self.gateway_api_is_listed() && self.subscriptions.iter().any(|it| is_listed(it.status()))
+    }
+
     /// Whether to report nothing about the Gateway API, because it is not known to be wanted: no kind of it could ever be read.
     fn hides_gateway_api(&self) -> bool {
         let own = self.subscriptions.iter().filter(|it| it.is_conditional() && !it.is_built_in());

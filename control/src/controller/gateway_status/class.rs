@@ -36,7 +36,7 @@ pub(super) fn next_step(class: &GatewayClass, desired: &DesiredClass, now: Times
     let nothing = GatewayClassStatus::default();
     let status = class.status.as_ref().unwrap_or(&nothing);
     let is_deleted = class.metadata.deletion_timestamp.is_some();
-    if is_deleted {
+    if is_deleted && !desired.in_use {
         return finalizer_step(class, desired.in_use, is_deleted);
     }
     let conditions = ConditionList {

@@ -54,6 +54,8 @@ impl Gateways {
 pub(super) struct GatewayFailures {
     gateways: Gateways,
     services: BTreeMap<ServiceKey, ServiceFailures>,
+    /// Nodes of gateways that do not read Gateways.
+    unaware: BTreeSet<String>,
 }
 
 /// Failures for one Service; both lists are sorted.
@@ -78,7 +80,11 @@ impl GatewayFailures {
         status: impl Fn(&ServiceKey) -> Option<&'s LoadBalancerStatus>,
     ) -> Self {
         let mut found: BTreeMap<ServiceKey, BTreeMap<Cause, Reporters<'a>>> = BTreeMap::new();
+        let mut unaware = BTreeSet::new();
         for report in reports {
+            if !report.gateway_api {
+                unaware.insert(report.node.clone());
+            }
             for trouble in &report.troubles {
                 let Some(key) = key(trouble) else { continue };
                 let Some(cause) = status(&key).and_then(|status| cause(status, trouble)) else { continue };
@@ -90,12 +96,18 @@ impl GatewayFailures {
             let failures = ServiceFailures::of(&key, &causes);
             (key, failures)
         });
-        Self { gateways, services: services.collect() }
+        Self { gateways, services: services.collect(), unaware }
     }
 
     /// Summary of all gateways.
     pub(super) fn gateways(&self) -> Gateways {
         self.gateways
+    }
+
+    /// The gateways that would not serve a new Gateway, if there are any.
+    pub(super) fn unaware_of_gateways(&self) -> Option<String> {
+        let nodes: BTreeSet<&str> = self.unaware.iter().map(String::as_str).collect();
+        (!nodes.is_empty()).then(|| names(&nodes))
     }
 
     /// The Problems of a Service.

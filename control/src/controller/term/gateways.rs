@@ -106,15 +106,17 @@ impl LeaderTerm {
             self.read = ReadReports { reports, own, named };
         }
         let before = std::mem::replace(&mut self.gateway_failures, gateway_failures);
-        let differing: BTreeSet<ServiceKey> = self.gateway_failures.differing(&before).cloned().collect();
+        let mut differing: BTreeSet<ServiceKey> = self.gateway_failures.differing(&before).cloned().collect();
         for key in &differing {
             self.problems.set(ProblemSource::Gateways(key.clone()), self.gateway_failures.problems_of(key));
         }
         if self.gateway_failures.gateways().differs(before.gateways()) {
-            self.all_services()
-        } else {
-            differing
+            return self.all_services();
         }
+        if self.gateway_failures.unaware_of_gateways() != before.unaware_of_gateways() {
+            differing.extend(self.pipeline.objects().gateway_api.gateways.keys().cloned());
+        }
+        differing
     }
 
     /// Whether each gateway had its time to answer, so that silence is meaningful. A gateway in this process reports nothing

@@ -193,7 +193,15 @@ impl LeaderTerm {
             Some(FrontendAddr { ip: failure.ip, port: failure.port, protocol })
         });
         let failed: BTreeSet<FrontendAddr> = failed.collect();
-        let state = LiveState { status, problems: &live.problems, nodes: live.gateways > 0, failed: &failed };
+        // What is programmed stays so: a node that joins reads all kinds before it serves.
+        let unaware = if programmed { None } else { self.gateway_failures.unaware_of_gateways() };
+        let state = LiveState {
+            status,
+            problems: &live.problems,
+            nodes: live.gateways > 0,
+            unaware: unaware.as_deref(),
+            failed: &failed,
+        };
         let conditions = outcome.conditions(&state);
         // Others may not be visible to those who can read the Gateway.
         let object = key.object();

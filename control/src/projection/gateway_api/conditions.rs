@@ -23,6 +23,9 @@ pub const CONFLICTED: &str = "Conflicted";
 /// Condition that references exist and are permitted.
 pub const RESOLVED_REFS: &str = "ResolvedRefs";
 
+/// Reason of [`PROGRAMMED`] when an address of the spec cannot be used; the others serve.
+pub const ADDRESS_NOT_USABLE: &str = "AddressNotUsable";
+
 /// How many addresses a message lists.
 const LISTED: usize = 8;
 
@@ -35,6 +38,8 @@ pub struct LiveState<'a> {
     pub problems: &'a [Problem],
     /// Whether a gateway node is ready to serve it.
     pub nodes: bool,
+    /// Gateway nodes that do not read Gateways yet, as a text, if it is not served for that reason.
+    pub unaware: Option<&'a str>,
     /// Frontends on which gateway nodes could not listen.
     pub failed: &'a BTreeSet<FrontendAddr>,
 }
@@ -136,7 +141,7 @@ fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState
     let unusable: Vec<String> =
         unusable.iter().cloned().chain(by_value.iter().map(|problem| problem.message.clone())).collect();
     if !unusable.is_empty() {
-        return DesiredCondition::no(PROGRAMMED, "AddressNotUsable", sentence(&unusable));
+        return DesiredCondition::no(PROGRAMMED, ADDRESS_NOT_USABLE, sentence(&unusable));
     }
     if live.status.ingress.is_empty() {
         let why: Vec<String> = others.iter().map(|problem| problem.message.clone()).collect();
@@ -151,7 +156,17 @@ fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState
             format!("No gateway node is ready to serve {at}."),
         );
     }
+    if let Some(message) = unaware(live) {
+        return DesiredCondition::no(PROGRAMMED, "Pending", message);
+    }
     DesiredCondition::yes(PROGRAMMED, PROGRAMMED, format!("Gateway nodes serve it on {at}."))
+}
+
+/// What keeps gateway nodes from serving any Gateway.
+fn unaware(live: &LiveState<'_>) -> Option<String> {
+    live.unaware.map(|nodes| {
+        format!("Not every gateway node reads Gateways: {nodes}. Each looks for their definitions once a minute, and needs the right to list and watch them.")
+    })
 }
 
 fn sentence(messages: &[String]) -> String {
@@ -252,6 +267,9 @@ fn listener_programmed(
     }
     if !live.nodes {
         return no("Pending", "No gateway node is ready.".to_owned());
+    }
+    if let Some(message) = unaware(live) {
+        return no("Pending", message);
     }
     DesiredCondition::yes(PROGRAMMED, PROGRAMMED, "Gateway nodes accept its traffic.".to_owned())
 }

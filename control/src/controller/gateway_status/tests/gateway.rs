@@ -7,6 +7,7 @@ use crate::api::gateway_api::Gateway;
 use crate::controller::desired_status::{Announcement, DesiredStatus};
 use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::status_writer::next_step::Urgency;
+use crate::projection::gateway_api::conditions::ADDRESS_NOT_USABLE;
 
 fn gateway(object: &Value) -> Gateway {
     serde_json::from_value(object.clone()).unwrap()
@@ -62,6 +63,17 @@ fn one_apply_publishes_a_gateway_and_nothing_follows() {
     assert_eq!(server.field("conditions/sheave.dev/Ready")["reason"], "EndpointsReady");
     assert!(!server.paths().contains(&"attachedListenerSets"), "older definitions have no such field");
     assert_eq!(names(&settle(&mut server, at(99), |it| desired(it, &standard))), [""; 0]);
+}
+
+#[test]
+fn an_address_that_cannot_be_used_takes_nothing_from_the_others() {
+    let mut standard = standard(&["a"]);
+    standard.gateway[1] = no("Programmed", ADDRESS_NOT_USABLE);
+    let server = published(&standard);
+    assert_eq!(server.field("conditions/sheave.dev/Ready")["reason"], "EndpointsReady");
+    standard.listeners.clear();
+    let server = published(&standard);
+    assert_eq!(server.field("conditions/sheave.dev/Ready")["reason"], ADDRESS_NOT_USABLE);
 }
 
 #[test]

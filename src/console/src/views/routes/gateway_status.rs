@@ -123,7 +123,7 @@ impl GatewayApiStatusView {
             return Vec::new();
         };
         let problems = projector.problems_of(key);
-        let live = LiveState { status, problems: &problems, nodes: true, failed };
+        let live = LiveState { status, problems: &problems, nodes: true, unaware: None, failed };
         let found = outcome.conditions(&live);
         let object = key.object().to_string();
         let mut entries = vec![Self {
