@@ -227,13 +227,18 @@ fn what_many_routes_share(_: &mut Criterion) {
 
 /// Requirement for the largest clusters: an event that affects no frontend costs next to nothing.
 fn a_large_cluster(_: &mut Criterion) {
+    let rows =
+        ["50,000 Services, one endpoint changed", "50,000 Services, a label of one of 1,000 Nodes changed"];
+    if !rows.into_iter().any(is_selected) {
+        return;
+    }
     let manifests: String = (0..50_000).map(|number| service(number, 4)).collect();
     let nodes: String = (0..1_000).map(|number| node(number, "a")).collect();
     let mut followed = Followed::new(&read(&(manifests + &nodes)));
     let versions = versions(25_000, 4);
-    percentiles("50,000 Services, one endpoint changed", |turn| change(&mut followed, &versions[turn % 2]));
+    percentiles(rows[0], |turn| change(&mut followed, &versions[turn % 2]));
     let relabelled = ["a", "b"].map(|rack| read(&node(500, rack)));
-    percentiles("50,000 Services, a label of one of 1,000 Nodes changed", |turn| {
+    percentiles(rows[1], |turn| {
         relabelled[turn % 2]
             .nodes
             .values()
@@ -254,8 +259,17 @@ fn node(number: u32, rack: &str) -> String {
     )
 }
 
+/// Whether the name filter of the command line selects a row, as criterion does it.
+fn is_selected(name: &str) -> bool {
+    let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
+    filters.next().is_none_or(|filter| name.contains(&filter))
+}
+
 /// Repeats an operation, and prints percentiles of its duration.
 fn percentiles(name: &str, mut timed: impl FnMut(usize)) {
+    if !is_selected(name) {
+        return;
+    }
     let begun = Instant::now();
     let mut took = Vec::new();
     while took.len() < CHANGES && begun.elapsed() < LONGEST {

@@ -95,8 +95,8 @@ impl Trace {
     }
 }
 
-/// Whether a line is a call that counts. Waits and memory management do not belong to a connection; in debug builds, the standard library checks a descriptor
-/// before it closes it.
+/// Whether a line is a call that counts. Waits and memory management do not belong to a connection; in debug builds, the standard library
+/// checks a descriptor before it closes it.
 fn counts(line: &str) -> bool {
     const OTHERS: [&str; 9] =
         ["strace:", "epoll_", "mmap", "munmap", "mremap", "mprotect", "madvise", "brk", "futex"];

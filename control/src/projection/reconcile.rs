@@ -61,9 +61,34 @@ struct Pass {
     touched: ClaimChanges,
     /// Cluster addresses and node ports of Services that came or went.
     led_on: ServiceAddressChanges,
-    /// Frontends of Services that went or are projected again. Those that are not created again are removed.
+    /// Frontends of Services that went, or changed when their Service was projected again. Those that are not created again are removed.
     stale: HashSet<FrontendAddr>,
+    /// Frontends that are new or changed.
     fresh: Vec<Arc<Frontend>>,
+    /// Addresses of the frontends that were projected again, changed or not.
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl Pass {
+    /// The frontends of a Service that had those in `before`: the same as before if they are equal. Adds what is new and what went.
+    fn keep_equal(
+        &mut self,
+        all: &BTreeMap<FrontendAddr, Arc<Frontend>>,
+        before: &[Arc<Frontend>],
+        now: impl Iterator<Item = Arc<Frontend>>,
+    ) -> Vec<Arc<Frontend>> {
+        let mut same_place = before.iter();
+        let now = now.map(|new| {
+            let is_equal = |old: &&Arc<Frontend>| Arc::ptr_eq(old, &new) || ***old == *new;
+            let known = same_place.next().filter(is_equal);
+            known.or_else(|| all.get(&new.addr).filter(is_equal)).map(Arc::clone).unwrap_or(new)
+        });
+        let now: Vec<Arc<Frontend>> = now.collect();
+        self.stale.extend(in_other_places(before, &now).map(|frontend| frontend.addr));
+        self.fresh.extend(in_other_places(&now, before).cloned());
+        self.addresses.extend(now.iter().map(|frontend| frontend.addr.ip));
+        now
+    }
 }
 
 impl Projector {
@@ -110,8 +135,8 @@ impl Projector {
             self.project_one(objects, &key, &plan, &mut pass);
             dirty.insert(key);
         }
-        let touched = pass.stale.iter().copied().chain(pass.fresh.iter().map(|frontend| frontend.addr));
-        let touched = touched.map(|addr| addr.ip).collect();
+        let mut touched = std::mem::take(&mut pass.addresses);
+        touched.extend(pass.stale.iter().map(|addr| addr.ip));
         let changes = self.replace(pass);
         dirty.extend(self.check_sharing(objects, touched));
         for key in &dirty {
@@ -357,25 +382,24 @@ impl Projector {
 
     /// Updates the index of endpoints of a Service; both lists are sorted.
     fn index(&mut self, key: &ServiceKey, before: &[FrontendAddr], now: &[FrontendAddr]) {
-        for addr in before.iter().filter(|addr| now.binary_search(addr).is_err()) {
+        for addr in without(before, now) {
             self.reached.remove(&(*addr, key.clone()));
         }
-        let new = now.iter().filter(|addr| before.binary_search(addr).is_err());
-        self.reached.extend(new.map(|addr| (*addr, key.clone())));
+        self.reached.extend(without(now, before).map(|addr| (*addr, key.clone())));
     }
 
     /// Updates the index of the Services that a Gateway sends traffic to; both lists are sorted.
     fn index_backends(&mut self, gateway: &ServiceKey, before: &[ServiceKey], now: &[ServiceKey]) {
-        for backend in before.iter().filter(|backend| now.binary_search(backend).is_err()) {
+        for backend in without(before, now) {
             self.backends.remove(&(backend.clone(), gateway.clone()));
         }
-        let new = now.iter().filter(|backend| before.binary_search(backend).is_err());
-        self.backends.extend(new.map(|backend| (backend.clone(), gateway.clone())));
+        self.backends.extend(without(now, before).map(|backend| (backend.clone(), gateway.clone())));
     }
 
     fn project_one(&mut self, objects: &Objects, key: &ServiceKey, plan: &Arc<Plan>, pass: &mut Pass) {
         let projected = self.services.entry(key.clone()).or_default();
         let known = projected.gateway.take().map(|known| *known);
+        let same_plan = known.as_ref().is_some_and(|known| Arc::ptr_eq(&known.plan, plan));
         let (mut listeners, backends_before) =
             known.map(|known| (known.listeners, known.backends)).unwrap_or_default();
         let input = FrontendInput {
@@ -402,32 +426,30 @@ impl Projector {
         let ServiceOutput { frontends, mut problems, mut reached, status, health_check } = output;
         let is_silent = plan.suspended && plan.gateway.is_none();
         problems.extend(plan.problems.iter().filter(|_| !is_silent).cloned());
-        let keep_equal = |new: Arc<Frontend>| match self.frontends.get(&new.addr) {
-            Some(old) if Arc::ptr_eq(old, &new) || **old == *new => Arc::clone(old),
-            _ => new,
-        };
+        let before = std::mem::take(&mut projected.frontends);
         let frontends = frontends.into_iter().map(Arc::new).chain(shared);
-        let frontends: Vec<Arc<Frontend>> = frontends.map(keep_equal).collect();
-        pass.stale.extend(projected.frontends.iter().map(|frontend| frontend.addr));
-        pass.fresh.extend(frontends.iter().cloned());
-        projected.frontends = frontends;
-        reached.sort_unstable();
+        projected.frontends = pass.keep_equal(&self.frontends, &before, frontends);
+        // The endpoints of each listener are sorted, which a stable sort makes use of.
+        reached.sort();
         reached.dedup();
-        let reached_before = std::mem::replace(&mut projected.reached, reached.clone());
+        let reached_before = std::mem::take(&mut projected.reached);
         projected.status = status;
         let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
         projected.fleet = fleet.map(|fleet| fleet.status.clone());
-        let backends = plan.gateway.as_ref().map(|gateway| gateway.backends()).unwrap_or_default();
+        let backends = match &plan.gateway {
+            _ if same_plan => backends_before.clone(),
+            Some(gateway) => gateway.backends(),
+            None => Vec::new(),
+        };
         projected.gateway = plan.gateway.as_ref().map(|gateway| {
             let (plan, outcome) = (Arc::clone(plan), Arc::clone(&gateway.outcome));
             Box::new(ProjectedGateway { plan, outcome, listeners, backends: backends.clone() })
         });
         self.health_checks.set(key, health_check);
         projected.problems = problems;
-        if reached_before != reached {
-            self.index(key, &reached_before, &reached);
-        }
-        if backends_before != backends {
+        projected.reached.clone_from(&reached);
+        self.index(key, &reached_before, &reached);
+        if !same_plan {
             self.index_backends(key, &backends_before, &backends);
         }
     }
@@ -450,6 +472,24 @@ impl Projector {
         }
         changed.into_iter().collect()
     }
+}
+
+/// The items of a list that are not in the other one. Both are sorted and without duplicates.
+fn without<'a, T: Ord>(items: &'a [T], others: &'a [T]) -> impl Iterator<Item = &'a T> {
+    let mut others = others.iter().peekable();
+    items.iter().filter(move |item| {
+        while others.next_if(|other| other < item).is_some() {}
+        others.next_if(|other| other == item).is_none()
+    })
+}
+
+/// The frontends of a list that are not in the same place of the other one.
+fn in_other_places<'a>(
+    list: &'a [Arc<Frontend>],
+    other: &'a [Arc<Frontend>],
+) -> impl Iterator<Item = &'a Arc<Frontend>> {
+    let is_same = |at, it| other.get(at).is_some_and(|other: &Arc<Frontend>| Arc::ptr_eq(other, it));
+    list.iter().enumerate().filter(move |(at, it)| !is_same(*at, it)).map(|(_, it)| it)
 }
 
 /// Plans a Service. Its slices only suggest IP families if the Service names none.

@@ -57,11 +57,14 @@ pub(in crate::projection) fn build(
     for exposure in &won {
         by_port[exposure.port].push(*exposure);
     }
-    let before = std::mem::take(known);
+    // Listeners rarely move within the list.
+    let mut same_place = std::mem::take(known).into_iter();
     let mut frontends = Vec::with_capacity(won.len());
-    for (index, (listener, here)) in gateway.listeners.iter().zip(&by_port).enumerate() {
-        // Listeners rarely move within the list.
-        let built = of_listener(input, (listener, here), before.get(index), (objects, changed), names);
+    for (listener, here) in gateway.listeners.iter().zip(&by_port) {
+        let built = match same_place.next() {
+            Some(same) if same.stays(listener, here, changed) => same,
+            before => of_listener(input, (listener, here), before.as_ref(), (objects, changed), names),
+        };
         output.reached.extend(&built.reached);
         output.problems.extend(built.problems.iter().cloned());
         frontends.extend(built.frontends.iter().cloned());
@@ -118,7 +121,8 @@ fn of_listener(
             .collect();
         frontends.extend(of_family.iter().map(|it| Arc::new(frontend(input, listener, &targets, *it))));
     }
-    let ServiceOutput { reached, problems, .. } = output;
+    let ServiceOutput { mut reached, problems, .. } = output;
+    reached.sort_unstable();
     let (listener, targets) = (Arc::clone(listener), Arc::default());
     ListenerFrontends { listener, frontends, targets, reached, problems }
 }
