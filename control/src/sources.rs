@@ -235,7 +235,7 @@ impl Source {
         }
     }
 
-    /// Whether Gateways, and each kind of the Gateway API that exists beside them, were listed.
+    /// Whether Gateways are read, and each kind of the Gateway API that exists beside them.
     pub fn reads_gateways(&self) -> bool {
         match self {
             Self::Files(files) => files.is_listed(),

@@ -34,7 +34,8 @@ use self::discovery::Discovery;
 pub use self::limits::WatchLimits;
 use self::reflector::{Reflector, Requirement};
 use crate::api::kinds::{
-    ControlPlane, Definition, Delta, Gateways, KINDS, Kind, KindVisitor, Need, Row, ServiceWorks, visit_kinds,
+    ControlPlane, Definition, Delta, GatewayClasses, Gateways, KINDS, Kind, KindVisitor, Need, Row,
+    ServiceWorks, visit_kinds,
 };
 use crate::api::problem::Problem;
 use crate::api::store::Change;
@@ -311,10 +312,12 @@ impl ApiWatch {
         self.subscriptions.iter().filter(|it| it.is_conditional()).all(|it| it.status().synced)
     }
 
-    /// Whether Gateways, and each kind that [`Self::gateway_api_is_listed`] asks for, were listed.
+    /// Whether Gateways and their classes are followed, and each kind that [`Self::gateway_api_is_listed`] asks for is listed.
     pub fn reads_gateways(&self) -> bool {
-        let is_listed = |status: KindStatus| status.kind == Gateways::ROW.resource.kind && status.lists > 0;
-        self.gateway_api_is_listed() && self.subscriptions.iter().any(|it| is_listed(it.status()))
+        let necessary = [GatewayClasses::ROW.resource.kind, Gateways::ROW.resource.kind];
+        let followed = self.subscriptions.iter().filter(|it| it.is_followed()).map(|it| it.status().kind);
+        followed.filter(|kind| necessary.contains(kind)).count() == necessary.len()
+            && self.gateway_api_is_listed()
     }
 
     /// Whether to report nothing about the Gateway API, because it is not known to be wanted: no kind of it could ever be read.

@@ -349,7 +349,7 @@ fn is_permitted(frontend: &Frontend, objects: &Objects) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn what_the_store_marks_is_all_that_changes(events in prop::collection::vec(event(), 1..30)) {

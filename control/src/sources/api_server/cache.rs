@@ -76,6 +76,8 @@ pub(super) trait Subscription: Send + Sync {
     fn is_conditional(&self) -> bool;
     /// Whether the server does not have that definition.
     fn is_absent(&self) -> bool;
+    /// Whether it was listed, and its definition and the right to read it have been there since.
+    fn is_followed(&self) -> bool;
     /// The Problem that this is where Gateways are wanted: without the kind, they serve less than their definitions promise.
     fn absence(&self) -> Option<Problem>;
     fn is_built_in(&self) -> bool;
@@ -124,6 +126,8 @@ struct State<K: Kind> {
     counted: bool,
     /// Whether the server has the definition; `None` while that is unknown.
     defined: Option<bool>,
+    /// Whether it was listed, and its definition and the right to read it have been there since.
+    followed: bool,
 }
 
 enum Changed {
@@ -144,6 +148,7 @@ impl<K: Kind> Cache<K> {
             status: KindStatus::new(K::ROW.resource.kind, K::ROW.need != Need::Spared && !conditional),
             counted: false,
             defined: None,
+            followed: false,
         };
         Self { news, conditional, state: Mutex::new(state) }
     }
@@ -182,6 +187,7 @@ impl<K: Kind> Cache<K> {
         state.objects = stage.objects;
         state.unreadable = stage.problems;
         state.status.lists += 1;
+        state.followed = true;
         self.all_are_known(&mut state);
     }
 
@@ -213,6 +219,7 @@ impl<K: Kind> Cache<K> {
     pub(super) fn is_undefined(&self, problem: Option<Problem>) -> bool {
         let mut state = self.lock();
         let differs = state.defined.replace(false) != Some(false) || state.problem != problem;
+        state.followed = false;
         state.status.error = problem.as_ref().map(|it| format!("{} {}", it.object, it.message));
         state.problem = problem;
         state.status.synced = true;
@@ -260,6 +267,7 @@ impl<K: Kind> Cache<K> {
             self.news.failed();
         }
         let mut state = self.lock();
+        state.followed = false;
         state.status.error = Some(problem.message.clone());
         if state.problem.as_ref() == Some(&problem) {
             return false;
@@ -429,6 +437,10 @@ impl<K: Kind> Subscription for Cache<K> {
 
     fn is_absent(&self) -> bool {
         self.lock().defined == Some(false)
+    }
+
+    fn is_followed(&self) -> bool {
+        self.lock().followed
     }
 
     fn absence(&self) -> Option<Problem> {

@@ -17,12 +17,15 @@ use crate::views::View;
 use crate::views::routes::source_name;
 
 /// Failures of connections. Clients that source ranges exclude are not failures.
-const FAILED: [CloseReason; 7] = [
+const FAILED: [CloseReason; 10] = [
     CloseReason::EndpointReset,
     CloseReason::ConnectFailed,
     CloseReason::NoEndpoint,
     CloseReason::InvalidBackend,
     CloseReason::BadProxyHeader,
+    CloseReason::BadClientHello,
+    CloseReason::NoServerName,
+    CloseReason::NoRoute,
     CloseReason::OverLimit,
     CloseReason::Memory,
 ];

@@ -187,6 +187,7 @@ async fn definitions_that_come_later_are_read_and_objects_stay_when_they_vanish(
     let mut watch = watching(&stub, wanted(GatewayApiMode::Auto));
     let mut store = Store::default();
     soon(watch.next()).await.unwrap();
+    assert!(!watch.reads_gateways());
     server.put("gatewayclasses", class("sheave"));
     server.put("namespaces", node("shop", "1"));
     server.put("gateways", gateway("edge", &json!(80)));
@@ -197,7 +198,7 @@ async fn definitions_that_come_later_are_read_and_objects_stay_when_they_vanish(
         objects.gateway_api.gateways.len() + objects.gateway_api.classes.len() + objects.namespaces.len() == 3
     })
     .await;
-    until(&mut watch, &mut store, |watch, _| watch.gateway_api_is_listed()).await;
+    until(&mut watch, &mut store, |watch, _| watch.reads_gateways()).await;
     server.state.lock().unwrap().served.clear();
     // A watch of the stub ends after a second or two.
     until(&mut watch, &mut store, |watch, _| {
@@ -209,9 +210,13 @@ async fn definitions_that_come_later_are_read_and_objects_stay_when_they_vanish(
     assert_eq!(store.objects().gateway_api.gateways.len(), 1);
     assert_eq!(store.objects().gateway_api.classes.len(), 1);
     assert!(watch.problems().is_empty(), "{:?}", watch.problems());
+    assert!(watch.gateway_api_is_listed() && !watch.reads_gateways());
     server.put("gateways", gateway("other", &json!(81)));
     server.serve(V1, &ALL);
     until(&mut watch, &mut store, |_, store| store.objects().gateway_api.gateways.len() == 2).await;
+    until(&mut watch, &mut store, |watch, _| watch.reads_gateways()).await;
+    server.deny(&["gateways"]);
+    until(&mut watch, &mut store, |watch, _| !watch.reads_gateways()).await;
 }
 
 #[tokio::test]
