@@ -259,7 +259,7 @@ fn node(number: u32, rack: &str) -> String {
     )
 }
 
-/// Whether the name filter of the command line selects a row, as criterion does it.
+/// Whether the first argument of the command line that is no option, if any, is a part of the row's name.
 fn is_selected(name: &str) -> bool {
     let mut filters = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
     filters.next().is_none_or(|filter| name.contains(&filter))

@@ -273,7 +273,9 @@ impl Projector {
             keys.extend(objects.fleet.services.keys().cloned());
         }
         if std::mem::take(&mut self.own_networks_changed) {
-            let elsewhere = self.services.iter().filter(|(_, known)| known.fleet.is_some());
+            // Those with endpoints in other clusters, as Gateways have them by ServiceImports.
+            let elsewhere =
+                self.services.iter().filter(|(_, known)| known.fleet.is_some() || known.gateway.is_some());
             keys.extend(elsewhere.map(|(key, _)| key.clone()));
         }
         self.due = self.options.fleet.not_ready_hold.and_then(|hold| {
@@ -382,6 +384,16 @@ impl Projector {
     /// How gateways announce the addresses of pools, as of the last projection.
     pub fn announce_policies(&self) -> &AnnouncePolicies {
         &self.announce_policies
+    }
+
+    /// Whether the frontends of all Services are those of the table, each once.
+    #[cfg(test)]
+    fn is_consistent(&self) -> bool {
+        let mut all = self.services.values().flat_map(|known| &known.frontends);
+        let count = all.clone().count();
+        let is_in_force =
+            |it: &Arc<Frontend>| self.frontends.get(&it.addr).is_some_and(|there| Arc::ptr_eq(it, there));
+        all.all(is_in_force) && count == self.frontends.len() && count == self.table.frontends().len()
     }
 
     /// Reads the objects that any Service may depend on. Returns whether all Services stay as they are.

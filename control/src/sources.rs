@@ -239,7 +239,7 @@ impl Source {
     pub fn reads_gateways(&self) -> bool {
         match self {
             Self::Files(files) => files.is_listed(),
-            Self::Api(api) => api.watch().reads_gateways(),
+            Self::Api(api) => api.is_listed() && api.watch().reads_gateways(),
         }
     }
 

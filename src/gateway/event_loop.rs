@@ -484,7 +484,7 @@ impl EventLoop {
     fn report_failures(&mut self) {
         let generation = self.dataplane.generation();
         let (announced, shared) = (self.announcing.announced(), self.announcing.is_shared());
-        let gateway_api = self.pipeline.sources.local.reads_gateways();
+        let gateway_api = Some(self.pipeline.sources.local.reads_gateways());
         let (failed, disagreements) = (self.announcing.failed(), self.announcing.disagreements());
         if self.problems.failures.refresh(&self.dataplane, &self.health, failed, disagreements) {
             self.revision += 1;

@@ -41,7 +41,7 @@ impl Shop {
         let handle = runtime.handle().clone();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         std::thread::spawn(move || runtime.block_on(stopped));
-        let gateway_api = true;
+        let gateway_api = Some(true);
         let report =
             GatewayReport { node: "n1".to_owned(), generation: 1, gateway_api, ..GatewayReport::default() };
         Self { server, report: watch::Sender::new(report), runtime: handle, _stop: stop }
@@ -246,7 +246,7 @@ fn statuses_appear_follow_their_objects_and_cost_nothing_at_rest() {
 #[test]
 fn a_gateway_is_programmed_once_all_nodes_read_gateways_and_stays_so() {
     let shop = Shop::new();
-    let reads = |reads| shop.report.send_modify(|report| report.gateway_api = reads);
+    let reads = |reads| shop.report.send_modify(|report| report.gateway_api = Some(reads));
     reads(false);
     let controller = shop.controller();
     let pending = |it: &Value| condition(it, "Programmed") == "False Pending";

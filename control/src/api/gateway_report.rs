@@ -55,10 +55,10 @@ pub struct GatewayReport {
     /// Whether other gateways may announce the same addresses at the same time because routers spread connections over them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// Whether it reads Gateways, so that it serves a new one at once. A gateway that was there before their definitions looks for
-    /// these once a minute.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub gateway_api: bool,
+    /// Whether it reads Gateways, so that it serves new ones; `None` from gateways that do not say. One that was there before their
+    /// definitions looks for these once a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway_api: Option<bool>,
 }
 
 impl GatewayReport {

@@ -61,9 +61,10 @@ struct Pass {
     touched: ClaimChanges,
     /// Cluster addresses and node ports of Services that came or went.
     led_on: ServiceAddressChanges,
-    /// Frontends of Services that went, or changed when their Service was projected again. Those that are not created again are removed.
+    /// Frontends of Services that went, or changed or moved when their Service was projected again. Those that are not created again are
+    /// removed.
     stale: HashSet<FrontendAddr>,
-    /// Frontends that are new or changed.
+    /// Frontends that are new, changed or moved.
     fresh: Vec<Arc<Frontend>>,
     /// Addresses of the frontends that were projected again, changed or not.
     addresses: BTreeSet<IpAddr>,
@@ -429,7 +430,7 @@ impl Projector {
         let before = std::mem::take(&mut projected.frontends);
         let frontends = frontends.into_iter().map(Arc::new).chain(shared);
         projected.frontends = pass.keep_equal(&self.frontends, &before, frontends);
-        // The endpoints of each listener are sorted, which a stable sort makes use of.
+        // Those of each listener are sorted, which a stable sort makes use of.
         reached.sort();
         reached.dedup();
         let reached_before = std::mem::take(&mut projected.reached);

@@ -38,7 +38,7 @@ impl DesiredGateway {
         let GatewayConditions { gateway: mut all, addresses, listeners, attached_sets, sets: _ } = standard;
         let programmed = all.iter().find(|it| it.kind == PROGRAMMED).cloned();
         if let Some(programmed) = programmed {
-            all.extend(conditions::gateway_conditions(live, &programmed, is_served(&listeners)));
+            all.extend(conditions::gateway_conditions(live, &programmed, serves_any(&listeners)));
         }
         let addresses = addresses.into_iter().take(MOST_ADDRESSES).map(GatewayAddress::of);
         Self {
@@ -86,7 +86,7 @@ impl DesiredGateway {
 }
 
 /// Whether gateway nodes serve any listener.
-fn is_served(listeners: &[ListenerConditions]) -> bool {
+fn serves_any(listeners: &[ListenerConditions]) -> bool {
     let is_programmed =
         |it: &ListenerConditions| it.conditions.iter().any(|it| it.kind == PROGRAMMED && it.holds);
     listeners.iter().any(is_programmed)
@@ -95,6 +95,13 @@ fn is_served(listeners: &[ListenerConditions]) -> bool {
 /// Whether the status reports that gateway nodes serve the Gateway.
 pub(in crate::controller) fn is_programmed(gateway: &Gateway) -> bool {
     gateway.is_marked() && gateway.condition(PROGRAMMED).is_some_and(|it| it.status == "True")
+}
+
+/// Whether the status reports that gateway nodes serve a listener of the Gateway itself, as they may if some address cannot be used.
+pub(in crate::controller) fn is_served(gateway: &Gateway) -> bool {
+    let holds = |it: &Condition| it.type_ == PROGRAMMED && it.status == "True";
+    let mut listeners = gateway.status.iter().flat_map(|status| &status.listeners);
+    gateway.is_marked() && listeners.any(|listener| listener.conditions.iter().any(holds))
 }
 
 /// The next write. A Gateway that is being deleted is released like one that is not ours any more: with a finalizer of others it may stay

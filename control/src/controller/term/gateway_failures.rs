@@ -82,7 +82,7 @@ impl GatewayFailures {
         let mut found: BTreeMap<ServiceKey, BTreeMap<Cause, Reporters<'a>>> = BTreeMap::new();
         let mut unaware = BTreeSet::new();
         for report in reports {
-            if !report.gateway_api {
+            if report.gateway_api == Some(false) {
                 unaware.insert(report.node.clone());
             }
             for trouble in &report.troubles {

@@ -193,8 +193,9 @@ impl LeaderTerm {
             Some(FrontendAddr { ip: failure.ip, port: failure.port, protocol })
         });
         let failed: BTreeSet<FrontendAddr> = failed.collect();
-        // What is programmed stays so: a node that joins reads all kinds before it serves.
-        let unaware = if programmed { None } else { self.gateway_failures.unaware_of_gateways() };
+        // What is served stays so: a node on which only the definitions are missing goes on with what it knows.
+        let is_served = programmed || gateway::is_served(gateway);
+        let unaware = if is_served { None } else { self.gateway_failures.unaware_of_gateways() };
         let state = LiveState {
             status,
             problems: &live.problems,

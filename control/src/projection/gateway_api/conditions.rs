@@ -38,7 +38,7 @@ pub struct LiveState<'a> {
     pub problems: &'a [Problem],
     /// Whether a gateway node is ready to serve it.
     pub nodes: bool,
-    /// Gateway nodes that do not read Gateways yet, as a text, if it is not served for that reason.
+    /// Gateway nodes that do not read Gateways yet, as a text, if that matters to it.
     pub unaware: Option<&'a str>,
     /// Frontends on which gateway nodes could not listen.
     pub failed: &'a BTreeSet<FrontendAddr>,
@@ -162,7 +162,7 @@ fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState
     DesiredCondition::yes(PROGRAMMED, PROGRAMMED, format!("Gateway nodes serve it on {at}."))
 }
 
-/// What keeps gateway nodes from serving any Gateway.
+/// What keeps some gateway nodes from serving a new Gateway.
 fn unaware(live: &LiveState<'_>) -> Option<String> {
     live.unaware.map(|nodes| {
         format!("Not every gateway node reads Gateways: {nodes}. Each looks for their definitions once a minute, and needs the right to list and watch them.")

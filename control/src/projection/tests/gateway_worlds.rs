@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
 use proptest::prelude::*;
 use sheave_model::{Frontend, PartTarget};
 
@@ -82,6 +83,10 @@ enum Event {
         namespace: u8,
         gone: bool,
     },
+    /// Whether endpoints are in a network of the gateways' own cluster, where those of ServiceImports are refused.
+    Networks {
+        own: bool,
+    },
 }
 
 const NAMESPACES: [&str; 3] = ["shop", "blog", "infra"];
@@ -111,6 +116,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0..3_u8, 0..2_u8, prop::collection::vec((0..5_u8, any::<bool>()), 0..3), any::<bool>(), gone())
             .prop_map(|(name, namespace, endpoints, imported, gone)| Event::Slice { name, namespace, endpoints, imported, gone }),
         1 => (0..3_u8, 0..2_u8, gone()).prop_map(|(name, namespace, gone)| Event::Import { name, namespace, gone }),
+        1 => any::<bool>().prop_map(|own| Event::Networks { own }),
     ]
 }
 
@@ -175,6 +181,11 @@ fn change(store: &mut Store, event: &Event) {
             let name = NAMESPACES[usize::from(*name)];
             let labels = if *labelled { ", labels: {team: a}" } else { "" };
             apply::<Namespaces>(store, *gone, "", name, &format!("metadata: {{name: {name}{labels}}}"));
+        }
+        Event::Networks { own } => {
+            let node = NODE.replace("kind: Node\n", "");
+            let node = if *own { node } else { node.replace("10.1.0.0/16", "10.9.0.0/16") };
+            store.put::<Nodes>(serde_saphyr::from_str::<Node>(&node).unwrap());
         }
         Event::Route { .. } | Event::Grant { .. } => change_route(store, event),
         Event::Service { .. } | Event::Slice { .. } | Event::Import { .. } => change_backend(store, event),
@@ -297,9 +308,13 @@ fn base(store: &mut Store) {
     for (name, namespace) in (0..3).flat_map(|name| [(name, 0), (name, 1)]) {
         change(store, &Event::Service { name, namespace, protocol: 2, own: false, gone: false });
         let endpoints = vec![(2 + name, true)];
-        change(store, &Event::Slice { name, namespace, endpoints, imported: false, gone: false });
+        change(store, &Event::Import { name, namespace, gone: false });
+        for imported in [false, true] {
+            let endpoints = endpoints.clone();
+            change(store, &Event::Slice { name, namespace, endpoints, imported, gone: false });
+        }
         let parents = vec![(name % 2, name, false)];
-        let backends = vec![(name, namespace, 1), (name, 1 - namespace, 1)];
+        let backends = vec![(name, namespace, 1), (name, 1 - namespace, 1), (name, namespace, 2)];
         let kind = u8::from(name == 2);
         let route = |kind, parents| Event::Route {
             kind,
@@ -349,14 +364,14 @@ fn is_permitted(frontend: &Frontend, objects: &Objects) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn what_the_store_marks_is_all_that_changes(events in prop::collection::vec(event(), 1..30)) {
         for role in [Role::Standalone, Role::Gateway] {
             let options = || Options { role: role.clone(), ..options() };
             let mut store = Store::default();
-            store.put::<Nodes>(serde_saphyr::from_str::<k8s_openapi::api::core::v1::Node>(&NODE.replace("kind: Node\n", "")).unwrap());
+            change(&mut store, &Event::Networks { own: true });
             base(&mut store);
             let mut projector = Projector::new(options());
             for event in &events {
@@ -370,6 +385,7 @@ proptest! {
                     decisions(projector, store.objects(), &table)
                 });
                 prop_assert_eq!(one, other, "after {:?}, which marked {:?}", event, dirty);
+                prop_assert!(projector.is_consistent(), "after {:?}, which marked {:?}", event, dirty);
                 prop_assert!(full.table.frontends().iter().all(|it| is_permitted(it, store.objects())));
             }
         }

@@ -331,6 +331,7 @@ impl World {
     /// served object. At its own node's address it serves the object that has the port at the addresses of other gateway nodes,
     /// as long as no object has it here.
     fn check_tables(&self) -> Checked {
+        prop_assert!(self.gateway.is_consistent() && self.controller.is_consistent());
         let published = self.server_published();
         for frontend in self.gateway.table.frontends() {
             if frontend.kind != FrontendKind::LoadBalancer {

@@ -76,7 +76,7 @@ pub(super) trait Subscription: Send + Sync {
     fn is_conditional(&self) -> bool;
     /// Whether the server does not have that definition.
     fn is_absent(&self) -> bool;
-    /// Whether it was listed, and its definition and the right to read it have been there since.
+    /// Whether it was listed, and its definition has been there since.
     fn is_followed(&self) -> bool;
     /// The Problem that this is where Gateways are wanted: without the kind, they serve less than their definitions promise.
     fn absence(&self) -> Option<Problem>;
@@ -126,7 +126,7 @@ struct State<K: Kind> {
     counted: bool,
     /// Whether the server has the definition; `None` while that is unknown.
     defined: Option<bool>,
-    /// Whether it was listed, and its definition and the right to read it have been there since.
+    /// Whether it was listed, and its definition has been there since.
     followed: bool,
 }
 
@@ -230,6 +230,11 @@ impl<K: Kind> Cache<K> {
         differs
     }
 
+    /// Records that the server did not know the kind when it was asked, whether its definition is gone or only comes again.
+    pub(super) fn is_unknown(&self) {
+        self.lock().followed = false;
+    }
+
     /// Records that the server has had no definition since the start, so that objects of a snapshot are gone.
     pub(super) fn stays_undefined(&self) {
         let mut state = self.lock();
@@ -267,7 +272,6 @@ impl<K: Kind> Cache<K> {
             self.news.failed();
         }
         let mut state = self.lock();
-        state.followed = false;
         state.status.error = Some(problem.message.clone());
         if state.problem.as_ref() == Some(&problem) {
             return false;

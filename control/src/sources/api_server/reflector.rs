@@ -253,6 +253,9 @@ impl<K: Kind> Reflector<K> {
             failure,
             Some(RequestFailure::Expired(_) | RequestFailure::Missing(_) | RequestFailure::Garbled(_))
         );
+        if matches!(failure, Some(RequestFailure::Missing(_))) {
+            self.kept.is_unknown();
+        }
         let pause = self.settle_watch(failure.as_ref()).await;
         // The server forgets versions from time to time, for example across an outage, but not that of a list that was just made.
         if forgotten && !self.listed && self.watches != Watches::Polled {
@@ -456,6 +459,7 @@ impl<K: Kind> Reflector<K> {
         if let Some(Requirement { discovery, .. }) = &self.requires {
             discovery.refresh();
         }
+        self.kept.is_unknown();
         let pause = self.backoff.pause(None);
         // A definition that was just installed or removed is known to one part of the server before another.
         if self.backoff.failures() > FIRST_FAILURES {
