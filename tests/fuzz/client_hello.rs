@@ -1,6 +1,7 @@
 //! Fuzz target: any bytes as the beginning of a connection to a frontend with server names.
 
 use std::io::Cursor;
+use std::net::Ipv4Addr;
 
 use sheave_dataplane::{ClientHelloParser, LONGEST_HELLO, ParsedClientHello, server_name};
 use tokio_rustls::rustls::server::Acceptor;
@@ -18,8 +19,10 @@ pub(crate) fn run(bytes: &[u8]) {
         ParsedClientHello::NoName | ParsedClientHello::Invalid(_) => {}
     }
     // What rustls would serve is understood in the same way. It refuses more, and knows fewer names: none with two dots in a row either.
-    if let Some(expected) = by_rustls(bytes) {
+    // It reads nothing behind a name of another type than a host name, though RFC 6066, section 3, tells how long all types are.
+    if let Some(expected) = by_rustls(bytes).filter(|_| has_host_names_alone(bytes)) {
         let expected = expected.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
+        let expected = expected.filter(|name| name.parse::<Ipv4Addr>().is_err());
         match (whole, expected) {
             (ParsedClientHello::Name(name), Some(expected)) => assert_eq!(*name, *expected),
             (ParsedClientHello::Name(name), None) => panic!("rustls finds no name, but not {name}"),
@@ -43,4 +46,51 @@ fn by_rustls(bytes: &[u8]) -> Option<Option<String>> {
         }
     }
     None
+}
+
+/// Whether no name of a message that rustls accepts has another type than a host name.
+fn has_host_names_alone(bytes: &[u8]) -> bool {
+    let mut message = Vec::new();
+    let mut rest = bytes;
+    while let [_, _, _, high, low, behind @ ..] = rest {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let (record, behind) = behind.split_at(length.min(behind.len()));
+        message.extend_from_slice(record);
+        rest = behind;
+    }
+    types_of_names(&message).is_some_and(|types| types.iter().all(|kind| *kind == 0))
+}
+
+/// Types of the server names of a ClientHello, up to the first one that is no host name; `None` if something ends before its end.
+fn types_of_names(message: &[u8]) -> Option<Vec<u8>> {
+    const BEFORE_SESSION_ID: usize = 4 + 34;
+    let mut types = Vec::new();
+    let mut rest = message.get(BEFORE_SESSION_ID..)?;
+    for size_of_length in [1, 2, 1] {
+        vector(&mut rest, size_of_length)?;
+    }
+    let mut extensions = if rest.is_empty() { rest } else { vector(&mut rest, 2)? };
+    while let Some((kind, behind)) = extensions.split_first_chunk::<2>() {
+        extensions = behind;
+        let mut content = vector(&mut extensions, 2)?;
+        let mut names = if *kind == [0, 0] { vector(&mut content, 2)? } else { &[] };
+        while let Some((kind, behind)) = names.split_first() {
+            types.push(*kind);
+            if *kind != 0 {
+                return Some(types);
+            }
+            names = behind;
+            vector(&mut names, 2)?;
+        }
+    }
+    Some(types)
+}
+
+/// The contents of a vector at the beginning of `rest`, behind its length; `rest` becomes what follows.
+fn vector<'a>(rest: &mut &'a [u8], size_of_length: usize) -> Option<&'a [u8]> {
+    let (length, behind) = rest.split_at_checked(size_of_length)?;
+    let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    let (content, behind) = behind.split_at_checked(length)?;
+    *rest = behind;
+    Some(content)
 }
