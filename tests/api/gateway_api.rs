@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sheave_control::api::gateway_report::GatewayReport;
+use sheave_control::api::gateway_report::{GatewayReport, Trouble, TroubledFrontend};
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::election::LeaseTiming;
 use sheave_control::controller::ownership::Ownership;
@@ -260,6 +260,29 @@ fn a_gateway_is_programmed_once_all_nodes_read_gateways_and_stays_so() {
     shop.await_status("listenersets", "web", |it| condition(it, "Programmed") == "True Programmed");
     reads(false);
     shop.assert_rest("what is programmed stays so");
+    shop.stop(controller);
+}
+
+#[test]
+fn a_port_that_no_node_can_open_is_not_available() {
+    let shop = Shop::new();
+    let controller = shop.controller();
+    shop.await_status("gateways", "web", |it| condition(it, "sheave.dev/Ready") == "True EndpointsReady");
+    let db = TroubledFrontend { address: [203, 0, 113, 0].into(), port: 5432, protocol: "TCP".to_owned() };
+    let trouble = Trouble {
+        kind: "Gateway".to_owned(),
+        namespace: "default".to_owned(),
+        name: "web".to_owned(),
+        reason: "BindFailed".to_owned(),
+        message: "cannot listen".to_owned(),
+        frontend: Some(db),
+    };
+    let listener = |it: &Value, kind| condition(&it["listeners"][0], kind);
+    shop.report.send_modify(|report| report.troubles = vec![trouble]);
+    shop.await_status("gateways", "web", |it| listener(it, "Accepted") == "False PortUnavailable");
+    shop.await_status("gateways", "web", |it| listener(it, "Programmed") == "False PortUnavailable");
+    shop.report.send_modify(|report| report.troubles.clear());
+    shop.await_status("gateways", "web", |it| listener(it, "Accepted") == "True Accepted");
     shop.stop(controller);
 }
 

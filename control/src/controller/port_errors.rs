@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::PortStatus as ApiPortStatus;
+use sheave_model::{FrontendAddr, Protocol};
 
 use super::service_object::ServiceObject;
 use crate::projection::{Ingress, PortStatus, port_error};
@@ -18,6 +19,16 @@ pub struct PortFailure {
     pub protocol: &'static str,
     /// One of [`crate::api::problem::reason`].
     pub reason: &'static str,
+    /// Whether no gateway that is ready could open it.
+    pub everywhere: bool,
+}
+
+impl PortFailure {
+    /// The frontend.
+    pub(super) fn addr(&self) -> Option<FrontendAddr> {
+        let protocol = Protocol::named(self.protocol)?;
+        Some(FrontendAddr { ip: self.ip, port: self.port, protocol })
+    }
 }
 
 /// The `ports` of an address in the status. A MultiClusterService's definition requires an error for each entry, so for these

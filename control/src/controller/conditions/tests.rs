@@ -18,7 +18,7 @@ fn said(desired_status: &DesiredStatus) -> Vec<(&'static str, bool, &'static str
 }
 
 fn failure(ip: &str, reason: &'static str) -> PortFailure {
-    PortFailure { ip: ip.parse().unwrap(), port: 80, protocol: "TCP", reason }
+    PortFailure { ip: ip.parse().unwrap(), port: 80, protocol: "TCP", reason, everywhere: false }
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl GatewayFailures {
             }
         }
         let services = found.into_iter().map(|(key, causes)| {
-            let failures = ServiceFailures::of(&key, &causes);
+            let failures = ServiceFailures::of(&key, &causes, gateways.ready);
             (key, failures)
         });
         Self { gateways, services: services.collect(), unaware }
@@ -145,9 +145,12 @@ impl GatewayFailures {
 }
 
 impl ServiceFailures {
-    fn of(key: &ServiceKey, causes: &BTreeMap<Cause, Reporters<'_>>) -> Self {
+    fn of(key: &ServiceKey, causes: &BTreeMap<Cause, Reporters<'_>>, ready: usize) -> Self {
         let mut problems = Vec::new();
+        let mut nodes_by_port: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for ((reason, failure), reporters) in causes {
+            let nodes = failure.map(|it| nodes_by_port.entry((it.ip, it.port, it.protocol)).or_default());
+            nodes.into_iter().for_each(|nodes| nodes.extend(reporters.values().flatten()));
             problems.extend(reporters.iter().take(TEXTS).map(|(text, nodes)| Problem {
                 object: key.object(),
                 reason,
@@ -158,7 +161,12 @@ impl ServiceFailures {
         }
         problems.sort_unstable();
         problems.dedup();
-        Self { ports: causes.keys().filter_map(|(_, failure)| *failure).collect(), problems }
+        let is_everywhere = |it: &PortFailure| {
+            nodes_by_port.get(&(it.ip, it.port, it.protocol)).is_some_and(|nodes| nodes.len() >= ready)
+        };
+        let ports = causes.keys().filter_map(|(_, failure)| *failure);
+        let ports = ports.map(|it| PortFailure { everywhere: is_everywhere(&it), ..it }).collect();
+        Self { ports, problems }
     }
 }
 
@@ -208,7 +216,7 @@ fn failure(
     let ingress = status.ingress.iter().find(|ingress| ingress.ip == frontend.address)?;
     let named = |port: &&PortStatus| port.port == frontend.port && port.protocol == frontend.protocol;
     let PortStatus { port, protocol, .. } = *ingress.ports.iter().find(named)?;
-    Some(PortFailure { ip: ingress.ip, port, protocol, reason })
+    Some(PortFailure { ip: ingress.ip, port, protocol, reason, everywhere: false })
 }
 
 /// Entry point of the fuzz target: the conditions of a Service with this status and no other Problems, and the number of its
@@ -338,8 +346,12 @@ mod tests {
         let said = desired_status(&failures, "web");
         assert_eq!((said.gateways, said.failed_ports.len()), (2, 1));
         assert_eq!(said.failed_ports[0].reason, reason::BIND_FAILED);
+        assert!(said.failed_ports[0].everywhere);
         let told: Vec<&str> = said.problems.iter().map(|problem| problem.message.as_str()).collect();
         assert_eq!(told, ["gateways gw-1, gw-2: cannot listen"]);
+        let [one, other] = reports;
+        let third = desired_status(&read(&[one, other, report("gw-3", vec![])]), "web");
+        assert!(!third.failed_ports[0].everywhere);
         assert_eq!(
             desired_status(&failures, "other"),
             DesiredStatus { gateways: 2, ..DesiredStatus::default() }

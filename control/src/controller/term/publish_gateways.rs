@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sheave_model::{FrontendAddr, FrontendSource, Protocol};
+use sheave_model::{FrontendAddr, FrontendSource};
 
 use super::LeaderTerm;
 use crate::api::gateway_api::{Gateway, RouteKey, RouteKind};
@@ -19,6 +19,7 @@ use crate::controller::gateway_status::gateway::{self, DesiredGateway};
 use crate::controller::gateway_status::listener_set::DesiredListenerSet;
 use crate::controller::gateway_status::route_parents::DesiredParents;
 use crate::controller::gateway_status::{GatewayApiKey, GatewayApiSubject};
+use crate::controller::port_errors::PortFailure;
 use crate::projection::gateway_api::conditions::{GatewayConditions, LiveState};
 use crate::projection::gateway_api::outcome::GatewayOutcome;
 
@@ -188,11 +189,9 @@ impl LeaderTerm {
         let status = projector.status(key)?;
         let (problems, programmed) = (projector.problems_of(key), gateway::is_programmed(gateway));
         let mut live = self.gateway_failures.desired_status(key, status, problems, programmed);
-        let failed = live.failed_ports.iter().filter_map(|failure| {
-            let protocol = Protocol::named(failure.protocol)?;
-            Some(FrontendAddr { ip: failure.ip, port: failure.port, protocol })
-        });
-        let failed: BTreeSet<FrontendAddr> = failed.collect();
+        let failures = live.failed_ports.iter();
+        let failed: BTreeSet<FrontendAddr> = failures.clone().filter_map(PortFailure::addr).collect();
+        let closed = failures.filter(|it| it.everywhere).filter_map(PortFailure::addr).collect();
         // What is served stays so: a node on which only the definitions are missing goes on with what it knows.
         let is_served = programmed || gateway::is_served(gateway);
         let unaware = if is_served { None } else { self.gateway_failures.unaware_of_gateways() };
@@ -202,6 +201,7 @@ impl LeaderTerm {
             nodes: live.gateways > 0,
             unaware: unaware.as_deref(),
             failed: &failed,
+            closed: &closed,
         };
         let conditions = outcome.conditions(&state);
         // Others may not be visible to those who can read the Gateway.

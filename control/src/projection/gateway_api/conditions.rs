@@ -42,6 +42,8 @@ pub struct LiveState<'a> {
     pub unaware: Option<&'a str>,
     /// Frontends on which gateway nodes could not listen.
     pub failed: &'a BTreeSet<FrontendAddr>,
+    /// Those of them on which none could.
+    pub closed: &'a BTreeSet<FrontendAddr>,
 }
 
 /// Conditions of a Gateway, and of what belongs to it.
@@ -274,20 +276,21 @@ fn listener_programmed(
     DesiredCondition::yes(PROGRAMMED, PROGRAMMED, "Gateway nodes accept its traffic.".to_owned())
 }
 
-/// Addresses on which a listener does not get its port, and whether these are all because others hold it.
+/// Addresses on which a listener does not get its port, and whether these are all, on every gateway node.
 fn unavailable(outcome: &ListenerOutcome, live: &LiveState<'_>) -> Option<(String, bool)> {
     let protocol = transport(&outcome.protocol).name();
     let is_it = |port: u16, name: &str| i32::from(port) == outcome.port && name == protocol;
+    let lists = |addrs: &BTreeSet<FrontendAddr>, ip| {
+        addrs.iter().any(|addr| addr.ip == ip && is_it(addr.port, addr.protocol.name()))
+    };
     let mut lost = Vec::new();
     let mut failed = Vec::new();
     for ingress in &live.status.ingress {
         let held = ingress.ports.iter().any(|port| is_it(port.port, port.protocol) && port.error.is_some());
-        let unbound =
-            live.failed.iter().any(|addr| addr.ip == ingress.ip && is_it(addr.port, addr.protocol.name()));
-        match (held, unbound) {
-            (true, _) => lost.push(ingress.ip),
-            (false, true) => failed.push(ingress.ip),
-            (false, false) => {}
+        if held || lists(live.closed, ingress.ip) {
+            lost.push(ingress.ip);
+        } else if lists(live.failed, ingress.ip) {
+            failed.push(ingress.ip);
         }
     }
     let everywhere = !lost.is_empty() && lost.len() == live.status.ingress.len();

@@ -132,7 +132,8 @@ fn whatever_differs_is_written() {
         |desired_status| desired_status.gateways = 0,
         |desired_status| {
             let ip = "203.0.113.7".parse().unwrap();
-            let failure = PortFailure { ip, port: 80, protocol: "TCP", reason: reason::BIND_FAILED };
+            let (protocol, reason) = ("TCP", reason::BIND_FAILED);
+            let failure = PortFailure { ip, port: 80, protocol, reason, everywhere: false };
             desired_status.failed_ports.push(failure);
         },
     ];

@@ -123,7 +123,9 @@ impl GatewayApiStatusView {
             return Vec::new();
         };
         let problems = projector.problems_of(key);
-        let live = LiveState { status, problems: &problems, nodes: true, unaware: None, failed };
+        // One gateway does not know of the others.
+        let closed = &BTreeSet::new();
+        let live = LiveState { status, problems: &problems, nodes: true, unaware: None, failed, closed };
         let found = outcome.conditions(&live);
         let object = key.object().to_string();
         let mut entries = vec![Self {
