@@ -198,8 +198,7 @@ fn many_routes(criterion: &mut Criterion) {
     });
 }
 
-/// What 10,000 routes have in common changes: the Service behind all of them, and the labels of the Namespace by which their Gateways
-/// permit them.
+/// Changes of objects that 10,000 routes share: the Service behind all of them, and the Namespace by whose labels Gateways permit them.
 fn what_many_routes_share(_: &mut Criterion) {
     let routes: String = (0..10_000).map(|number| tcp_route(number, 1, 1)).collect();
     let mut followed = Followed::new(&read(&(gateways(10_000) + &backend(1, 10) + &routes)));

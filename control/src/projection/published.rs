@@ -47,12 +47,8 @@ impl Published {
         let mut addresses: Vec<IpAddr> = addresses.collect();
         addresses.dedup();
         let status = gateway.status.as_ref().map(|status| status.listeners.as_slice()).unwrap_or_default();
-        let is_programmed = |name: &str| {
-            let mut listeners = status.iter().filter(|listener| listener.name == name);
-            listeners.any(|listener| {
-                listener.conditions.iter().any(|it| it.type_ == PROGRAMMED && it.status == "True")
-            })
-        };
+        let is_programmed =
+            |name: &str| status.iter().any(|listener| listener.name == name && listener.holds(PROGRAMMED));
         let programmed = gateway.spec.listeners.iter().filter(|listener| is_programmed(&listener.name));
         let ports = programmed
             .filter_map(|listener| Some((ports::number(listener.port)?, transport(&listener.protocol))));

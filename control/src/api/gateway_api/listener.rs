@@ -116,3 +116,10 @@ pub struct ListenerStatus {
     /// `Accepted`, `Conflicted`, `Programmed` and `ResolvedRefs`.
     pub conditions: Vec<Condition>,
 }
+
+impl ListenerStatus {
+    /// Whether the condition of this type is True.
+    pub fn holds(&self, kind: &str) -> bool {
+        self.conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
+    }
+}

@@ -99,9 +99,8 @@ pub(in crate::controller) fn is_programmed(gateway: &Gateway) -> bool {
 
 /// Whether the status reports that gateway nodes serve a listener of the Gateway itself, as they may if some address cannot be used.
 pub(in crate::controller) fn is_served(gateway: &Gateway) -> bool {
-    let holds = |it: &Condition| it.type_ == PROGRAMMED && it.status == "True";
     let mut listeners = gateway.status.iter().flat_map(|status| &status.listeners);
-    gateway.is_marked() && listeners.any(|listener| listener.conditions.iter().any(holds))
+    gateway.is_marked() && listeners.any(|listener| listener.holds(PROGRAMMED))
 }
 
 /// The next write. A Gateway that is being deleted is released like one that is not ours any more: with a finalizer of others it may stay

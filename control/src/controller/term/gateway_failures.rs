@@ -54,8 +54,8 @@ impl Gateways {
 pub(super) struct GatewayFailures {
     gateways: Gateways,
     services: BTreeMap<ServiceKey, ServiceFailures>,
-    /// Nodes of gateways that do not read Gateways.
-    unaware: BTreeSet<String>,
+    /// Text like `gateway gw-1` about the gateways that do not read Gateways, if there are any.
+    unaware: Option<String>,
 }
 
 /// Failures for one Service; both lists are sorted.
@@ -83,7 +83,7 @@ impl GatewayFailures {
         let mut unaware = BTreeSet::new();
         for report in reports {
             if report.gateway_api == Some(false) {
-                unaware.insert(report.node.clone());
+                unaware.insert(report.node.as_str());
             }
             for trouble in &report.troubles {
                 let Some(key) = key(trouble) else { continue };
@@ -96,6 +96,7 @@ impl GatewayFailures {
             let failures = ServiceFailures::of(&key, &causes, gateways.ready);
             (key, failures)
         });
+        let unaware = (!unaware.is_empty()).then(|| names(&unaware));
         Self { gateways, services: services.collect(), unaware }
     }
 
@@ -105,9 +106,8 @@ impl GatewayFailures {
     }
 
     /// The gateways that would not serve a new Gateway, if there are any.
-    pub(super) fn unaware_of_gateways(&self) -> Option<String> {
-        let nodes: BTreeSet<&str> = self.unaware.iter().map(String::as_str).collect();
-        (!nodes.is_empty()).then(|| names(&nodes))
+    pub(super) fn unaware_of_gateways(&self) -> Option<&str> {
+        self.unaware.as_deref()
     }
 
     /// The Problems of a Service.

@@ -199,7 +199,7 @@ impl LeaderTerm {
             status,
             problems: &live.problems,
             nodes: live.gateways > 0,
-            unaware: unaware.as_deref(),
+            unaware,
             failed: &failed,
             closed: &closed,
         };

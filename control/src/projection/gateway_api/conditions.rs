@@ -42,7 +42,7 @@ pub struct LiveState<'a> {
     pub unaware: Option<&'a str>,
     /// Frontends on which gateway nodes could not listen.
     pub failed: &'a BTreeSet<FrontendAddr>,
-    /// Those of them on which none could.
+    /// Frontends on which no gateway node could listen, a part of `failed`.
     pub closed: &'a BTreeSet<FrontendAddr>,
 }
 
@@ -164,10 +164,13 @@ fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState
     DesiredCondition::yes(PROGRAMMED, PROGRAMMED, format!("Gateway nodes serve it on {at}."))
 }
 
-/// What keeps some gateway nodes from serving a new Gateway.
+/// Message about gateway nodes that would not serve a new Gateway.
 fn unaware(live: &LiveState<'_>) -> Option<String> {
     live.unaware.map(|nodes| {
-        format!("Not every gateway node reads Gateways: {nodes}. Each looks for their definitions once a minute, and needs the right to list and watch them.")
+        format!(
+            "Not every gateway node reads Gateways: {nodes}. Each looks for their definitions once a minute, and needs the right \
+             to list and watch them."
+        )
     })
 }
 

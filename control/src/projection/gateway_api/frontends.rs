@@ -89,7 +89,7 @@ impl ListenerFrontends {
     }
 }
 
-/// The frontends of a listener on the addresses `here`; those of `before` if they are the same.
+/// The frontends of a listener on the addresses `here`, which had those in `before` and does not [stay](ListenerFrontends::stays).
 fn of_listener(
     input: FrontendInput<'_>,
     (listener, here): (&Arc<ListenerPlan>, &[PlannedFrontend]),
@@ -97,15 +97,12 @@ fn of_listener(
     (objects, changed): (&Objects, GatewayChange<'_>),
     names: &mut NameInterner,
 ) -> ListenerFrontends {
-    if let Some(same) = before.filter(|before| before.stays(listener, here, changed)) {
-        return same.clone();
-    }
     if let Some(plan) = &listener.names {
         let known = before.iter().flat_map(|before| before.targets.iter());
         let known: BTreeMap<_, _> = known.map(|it| (Arc::as_ptr(&it.listener), it)).collect();
-        let targets = plan.targets.iter().map(|target| {
-            let before = known.get(&Arc::as_ptr(target)).copied();
-            of_listener(input, (target, here), before, (objects, changed), names)
+        let targets = plan.targets.iter().map(|target| match known.get(&Arc::as_ptr(target)).copied() {
+            Some(same) if same.stays(target, here, changed) => same.clone(),
+            before => of_listener(input, (target, here), before, (objects, changed), names),
         });
         return of_targets(input, (listener, here), plan, targets.collect());
     }
