@@ -494,8 +494,8 @@ impl EventLoop {
             self.report.send_replace(GatewayReport { draining, announced, shared, gateway_api, ..report });
         } else {
             self.report.send_if_modified(|last| {
-                let before = (last.generation, last.announced.take(), last.shared, last.gateway_api);
-                let differs = before != (generation, announced.clone(), shared, gateway_api);
+                let before = (last.generation, &last.announced, last.shared, last.gateway_api);
+                let differs = before != (generation, &announced, shared, gateway_api);
                 (last.generation, last.announced) = (generation, announced);
                 (last.shared, last.gateway_api) = (shared, gateway_api);
                 differs
