@@ -19,7 +19,7 @@ pub(crate) fn run(bytes: &[u8]) {
         ParsedClientHello::NoName | ParsedClientHello::Invalid(_) => {}
     }
     // What rustls would serve is understood in the same way. It refuses more, and knows fewer names: none with two dots in a row either.
-    // It reads nothing behind a name of another type than a host name, though RFC 6066, section 3, tells how long all types are.
+    // It reads nothing behind a name of another type than a host name, though RFC 6066, section 3, gives the length of all types.
     if let Some(expected) = by_rustls(bytes).filter(|_| has_host_names_alone(bytes)) {
         let expected = expected.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
         let expected = expected.filter(|name| name.parse::<Ipv4Addr>().is_err());
@@ -58,13 +58,12 @@ fn has_host_names_alone(bytes: &[u8]) -> bool {
         message.extend_from_slice(record);
         rest = behind;
     }
-    types_of_names(&message).is_some_and(|types| types.iter().all(|kind| *kind == 0))
+    find_other_name(&message) == Some(false)
 }
 
-/// Types of the server names of a ClientHello, up to the first one that is no host name; `None` if something ends before its end.
-fn types_of_names(message: &[u8]) -> Option<Vec<u8>> {
+/// Whether a ClientHello has a server name that is no host name; `None` if something before the first such name is cut off.
+fn find_other_name(message: &[u8]) -> Option<bool> {
     const BEFORE_SESSION_ID: usize = 4 + 34;
-    let mut types = Vec::new();
     let mut rest = message.get(BEFORE_SESSION_ID..)?;
     for size_of_length in [1, 2, 1] {
         vector(&mut rest, size_of_length)?;
@@ -75,15 +74,14 @@ fn types_of_names(message: &[u8]) -> Option<Vec<u8>> {
         let mut content = vector(&mut extensions, 2)?;
         let mut names = if *kind == [0, 0] { vector(&mut content, 2)? } else { &[] };
         while let Some((kind, behind)) = names.split_first() {
-            types.push(*kind);
             if *kind != 0 {
-                return Some(types);
+                return Some(true);
             }
             names = behind;
             vector(&mut names, 2)?;
         }
     }
-    Some(types)
+    Some(false)
 }
 
 /// The contents of a vector at the beginning of `rest`, behind its length; `rest` becomes what follows.
