@@ -8,8 +8,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sheave_console::arguments::{
-    ApiServerArgs, Diff, Explain, Gateways, ManifestArgs, NodeArgs, Routes, RunningArgs, Status, TextFormat,
-    Top, Validate, Watch,
+    ApiServerArgs, Diff, Events, Explain, Gateways, ManifestArgs, NodeArgs, Routes, RunningArgs, Status,
+    TextFormat, Top, Validate, Watch,
 };
 use sheave_console::exit::Exit;
 
@@ -69,6 +69,11 @@ pub(crate) enum Command {
     /// Prints the state, then a line for each change: endpoints, their states, the action, shares of clusters, addresses, the announcing
     /// gateway, Problems. Waits for a Service that does not exist yet. Ctrl-C ends it.
     Watch(Watch),
+    /// Show what has changed on a running gateway, and when
+    ///
+    /// Endpoints that came, left, failed and recovered, states of Services, frontends and their settings, Problems, owners of addresses,
+    /// and what went wrong with the process. The latest events are kept across restarts and upgrades.
+    Events(Events),
     /// Show the health of a running gateway or controller, or of all gateways
     ///
     /// Shows the objects it follows, how fresh they are, and its Problems. Exits 0 (healthy), 1 (degraded) or 2 (down or not ready).
@@ -209,6 +214,7 @@ impl Cli {
                 Command::Explain(Explain { asked, .. }) | Command::Watch(Watch { asked, .. }) => {
                     asked.check()
                 }
+                Command::Events(events) => events.service(String::new).map(drop),
                 Command::Diff(diff) => diff.check(),
                 Command::Man { command: Some(name) } if Self::command().find_subcommand(name).is_none() => {
                     Err(format!("there is no command {name}"))
@@ -249,6 +255,7 @@ impl Cli {
             Command::Uninstall(uninstall) => (Some("none".to_owned()), Some(&uninstall.api)),
             // The process that is queried has its own node name.
             Command::Watch(Watch { running, .. })
+            | Command::Events(Events { running, .. })
             | Command::Status(Status { running, .. })
             | Command::Gateways(Gateways { running, .. })
             | Command::Top(Top { running, .. }) => (None, Some(&running.api)),
@@ -269,6 +276,7 @@ impl Command {
             }
             Self::Diff(Diff { running, .. })
             | Self::Watch(Watch { running, .. })
+            | Self::Events(Events { running, .. })
             | Self::Status(Status { running, .. })
             | Self::Gateways(Gateways { running, .. })
             | Self::Top(Top { running, .. }) => Some(running),

@@ -53,6 +53,7 @@ fn execute(cli: Cli) -> Exit {
         (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),
         (Command::Gateway(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::Api),
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config, origin)),
+        (Command::Events(events), Ok(config)) => inspect::events(&events, &console_options(&config)),
         (Command::Watch(options), Ok(config)) => with_server(&options.running, &config, |server| {
             serve(&config, watch::run(&options, &console_options(&config), server))
         }),

@@ -1,13 +1,14 @@
 //! Gateway process: startup, servers, drain and termination.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sheave_console::exit::Exit;
 use sheave_console::http::admin;
+use sheave_console::http::history::History;
 use sheave_console::http::live::LivePages;
 use sheave_console::http::metrics::recorder;
 use sheave_console::http::metrics::scrape::ScrapeQueue;
@@ -147,7 +148,9 @@ async fn start(
     let config = &Config { workers, ..config.clone() };
     let own_metrics = recorder::install().map_err(|error| format!("metrics: {error}"))?;
     let (connection, fleet) = connections(config, &source, karmada_manifests).await?;
-    let (admin, listeners) = listen(config, &mut predecessor, connection.as_ref()).await?;
+    // A process that takes no part in takeovers leaves nothing behind.
+    let memory = (takeover != Takeover::Never).then(|| config.state_dir.clone());
+    let (admin, listeners) = listen(config, &mut predecessor, connection.as_ref(), memory).await?;
     let local = Origin::of(source.manifests(), connection.as_ref()).ok_or("no API server")?;
     let karmada = Origin::of(karmada_manifests, fleet.as_ref());
     let sources = sources::start(local, karmada, config);
@@ -224,11 +227,12 @@ async fn find_predecessor(config: &Config) -> Result<Option<Predecessor>, String
     Ok(predecessor)
 }
 
-/// Opens the listeners beside those of traffic. Returns the address of the admin server, and what starts the servers.
+/// Opens the listeners beside those of traffic. `memory` is the folder in which events are kept. Returns the address of the admin server, and what starts the servers.
 async fn listen(
     config: &Config,
     predecessor: &mut Option<Predecessor>,
     connection: Option<&Connection>,
+    memory: Option<PathBuf>,
 ) -> Result<
     (SocketAddr, impl FnOnce(&EventLoop, &Capacity, &QuerySender, ScrapeQueue) -> Servers + use<>),
     String,
@@ -252,7 +256,9 @@ async fn listen(
         let report = report
             .map(|listener| report::serve(listener, app.report(), queries.clone(), shares.pages.clone()));
         let live = LivePages::start(app.observer(), queries.clone());
-        let admin = admin::serve(admin, queries.clone(), scrapes, live, &node, shares.admin.clone());
+        let history = History::start(app.observer(), queries.clone(), memory.as_deref(), &node);
+        let pages = (live, history);
+        let admin = admin::serve(admin, queries.clone(), scrapes, pages, &node, shares.admin.clone());
         let optional = [healthz_listen.zip(healthz), report_listen.zip(report), metrics_listen.zip(metrics)];
         Servers::new(optional.into_iter().flatten().chain([(admin_listen, admin)]).collect())
     };

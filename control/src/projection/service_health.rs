@@ -27,6 +27,17 @@ pub enum ServiceState {
     Serving,
 }
 
+impl ServiceState {
+    /// The state as it is written.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Broken => "broken",
+            Self::Degraded => "degraded",
+            Self::Serving => "ok",
+        }
+    }
+}
+
 /// Reason why new clients of a frontend get no answer, or why it has less capacity than it should. Displays as the text after a
 /// colon.
 #[derive(Clone, Debug, PartialEq, Eq)]

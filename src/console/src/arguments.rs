@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-pub use self::commands::{Explain, Gateways, Routes, Status, Top, Validate, Watch};
+pub use self::commands::{Events, Explain, Gateways, Routes, Status, Top, Validate, Watch};
 pub use self::diff::Diff;
 pub use self::question::QuestionArgs;
 

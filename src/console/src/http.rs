@@ -6,6 +6,7 @@ pub mod all_gateways;
 pub mod controller_pages;
 pub mod gateway_pages;
 pub mod health;
+pub mod history;
 pub mod live;
 pub mod metrics;
 pub mod page;

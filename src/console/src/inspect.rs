@@ -1,4 +1,4 @@
-//! `sheave routes`, `explain`, `status` and `gateways`: the decisions of a gateway, projected from manifests or queried from a
+//! `sheave routes`, `explain`, `events`, `status` and `gateways`: the decisions of a gateway, projected from manifests or queried from a
 //! running one.
 
 use serde::de::DeserializeOwned;
@@ -6,14 +6,16 @@ use sheave_control::sources::connection::default_namespace;
 
 use crate::admin_client::{self, Reply};
 use crate::admin_server::{self, AdminServer};
-use crate::arguments::{Explain, Gateways, Routes, RunningArgs, Status, TableFormat};
+use crate::arguments::{Events, Explain, Gateways, Routes, RunningArgs, Status, TableFormat};
 use crate::exit::Exit;
+use crate::http::history::EVENTS_PATH;
 use crate::manifests::ManifestProjection;
 use crate::options::Options;
 use crate::stdout::{complain, print, render};
 use crate::views::View as _;
 use crate::views::all_gateways::{AllGatewaysView, ExplanationsView};
 use crate::views::escape;
+use crate::views::events::EventsView;
 use crate::views::explain::{Answer, Question};
 use crate::views::gateways::GatewaysView;
 use crate::views::routes::RoutesView;
@@ -131,6 +133,25 @@ pub fn all_gateways(command: &Status, config: &Options) -> Exit {
     match print(&render(&view, || view.to_text(), command.output)) {
         Exit::Ok => view.exit(),
         failed => failed,
+    }
+}
+
+/// Prints what has changed on a running gateway.
+pub fn events(command: &Events, config: &Options) -> Exit {
+    let service = match command.service(|| namespace_of_context(config)) {
+        Ok(service) => service,
+        Err(why) => {
+            complain(&why);
+            return Exit::Usage;
+        }
+    };
+    let service = service.map(|service| format!("service={service}"));
+    let since = command.since.map(|since| format!("since={}", since.as_secs()));
+    let wanted: Vec<String> = service.into_iter().chain(since).collect();
+    let path = format!("{EVENTS_PATH}?{}", wanted.join("&"));
+    match query::<EventsView>(&command.running, config, &path) {
+        Ok((_, view)) => print(&render(&view, || view.to_text(), command.output)),
+        Err(exit) => exit,
     }
 }
 

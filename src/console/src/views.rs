@@ -2,10 +2,13 @@
 //! added, but are never renamed.
 
 pub mod all_gateways;
+pub(crate) mod change;
 pub mod diff;
 pub mod escape;
+pub(crate) mod events;
 pub mod explain;
 pub mod gateways;
+pub(crate) mod history;
 pub mod numbers;
 mod percent;
 pub mod problem;

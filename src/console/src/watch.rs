@@ -16,9 +16,10 @@ use crate::exit::Exit;
 use crate::inspect;
 use crate::options::Options;
 use crate::stdout::complain;
+use crate::views::change::{Change, ChangeKind};
 use crate::views::escape::visible;
 use crate::views::explain::Answer;
-use crate::views::watch::{ChangeKind, Decision, WatchChange};
+use crate::views::watch::Decision;
 
 /// How often the gateway is queried. Changes that revert within a period go unnoticed.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -90,8 +91,8 @@ struct Watched {
 
 impl Watched {
     /// Changes to report after an answer or a failure.
-    fn take(&mut self, answer: Result<Answer, String>) -> Vec<WatchChange> {
-        let of_gateway = |text: String| WatchChange::new(ChangeKind::Gateway, None, Some(text));
+    fn take(&mut self, answer: Result<Answer, String>) -> Vec<Change> {
+        let of_gateway = |text: String| Change::new(ChangeKind::Gateway, None, Some(text));
         let answer = match answer {
             Ok(answer) => answer,
             Err(_) if self.silent_since.is_some() => return Vec::new(),
@@ -125,12 +126,12 @@ struct WatchLine<'a> {
     time: String,
     service: &'a str,
     #[serde(flatten)]
-    change: &'a WatchChange,
+    change: &'a Change,
     /// The change as text for people.
     message: String,
 }
 
-fn line(service: &str, change: &WatchChange, format: LineFormat) -> serde_json::Result<String> {
+fn line(service: &str, change: &Change, format: LineFormat) -> serde_json::Result<String> {
     let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
     let message = change.to_text();
     match format {
@@ -177,7 +178,7 @@ mod tests {
         };
         let mut lines = |answer: Result<ExplainView, &str>| -> Vec<String> {
             let answer = answer.map(Answer::Explained).map_err(str::to_owned);
-            watched.take(answer).iter().map(WatchChange::to_text).collect()
+            watched.take(answer).iter().map(Change::to_text).collect()
         };
         assert_eq!(
             lines(Err("refused")),

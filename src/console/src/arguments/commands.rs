@@ -1,7 +1,11 @@
 //! Arguments of the commands that query a process or read manifests.
 
-use clap::Args;
+use std::time::Duration;
 
+use clap::Args;
+use sheave_control::api::store::ServiceKey;
+
+use super::object::ObjectName;
 use super::{
     LineFormat, ManifestArgs, NodeArgs, QuestionArgs, RunningArgs, SourceArgs, TableFormat, TextFormat,
     TopRows,
@@ -47,6 +51,48 @@ pub struct Watch {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = LineFormat::Text)]
     pub output: LineFormat,
+}
+
+/// `sheave events`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Events {
+    /// Only events of this Service or Gateway, and of the gateway process: web, shop/web, svc/web, "svc web", mcs/web or "gateway shop/gw"
+    #[arg(value_name = "OBJECT", num_args = 0..=2)]
+    pub object: Vec<String>,
+    /// Namespace of the object [default: that of the kubeconfig context, else "default"]
+    #[arg(short, long, value_name = "NAMESPACE", requires = "object")]
+    pub namespace: Option<String>,
+    /// Only events of the last DURATION, for example 1h or 2d [default: all that are kept]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub since: Option<Duration>,
+    /// Running process to query.
+    #[command(flatten)]
+    pub running: RunningArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub output: TextFormat,
+}
+
+impl Events {
+    /// The object whose events are wanted; `None` = all events. An object without a namespace is in `default_namespace`.
+    ///
+    /// # Errors
+    /// If the object cannot be parsed, as text.
+    pub fn service(&self, default_namespace: impl FnOnce() -> String) -> Result<Option<ServiceKey>, String> {
+        if self.object.is_empty() {
+            return Ok(None);
+        }
+        let ObjectName { namespace, name, .. } = ObjectName::parse(&self.object, self.namespace.as_deref())?;
+        Ok(Some(ServiceKey::new(&namespace.unwrap_or_else(default_namespace), &name)))
+    }
+}
+
+/// Parses a length of time such as `90s`, `1h` or `2d`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let span: jiff::Span = text.parse().map_err(|_| "write it as 90s, 10m, 1h or 2d".to_owned())?;
+    let days = jiff::SpanRelativeTo::days_are_24_hours();
+    let length = span.to_duration(days).ok().and_then(|it| Duration::try_from(it).ok());
+    length.ok_or_else(|| "write a time in the past as 90s, 10m, 1h or 2d".to_owned())
 }
 
 /// `sheave status`.

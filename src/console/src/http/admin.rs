@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::http::admin_guard;
 use crate::http::gateway_pages::{self, Asker, reply, stuck};
+use crate::http::history::History;
 use crate::http::live::LivePages;
 use crate::http::metrics::scrape::ScrapeQueue;
 use crate::http::page;
@@ -29,7 +30,7 @@ pub fn serve(
     listener: TcpListener,
     queries: QuerySender,
     scrapes: ScrapeQueue,
-    live: LivePages,
+    (live, history): (LivePages, History),
     node: &str,
     connections: Connections,
 ) -> Server {
@@ -41,6 +42,7 @@ pub fn serve(
         .with_state(queries.clone())
         .merge(gateway_pages::router(queries.clone(), Asker::Administrator))
         .merge(live.router())
+        .merge(history.router())
         .merge(page::of_gateway())
         .merge(metrics_page(queries, scrapes));
     Server::start(listener, admin_guard::guarded(router, node).merge(probes), connections)

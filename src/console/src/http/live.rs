@@ -121,24 +121,15 @@ impl TrafficQuery {
         let mut keys = names(&self.services)?;
         let exposed = names(&self.multi_cluster_services)?;
         keys.extend(exposed.iter().map(|key| ServiceKey::multi_cluster(&key.namespace, &key.name)));
-        let mut keys: Vec<TrafficKey> =
-            keys.into_iter().map(|object| TrafficKey { object, listener: None }).collect();
-        let listeners = self.listeners.split(',').filter(|name| !name.is_empty()).map(parse_listener);
+        let mut keys: Vec<TrafficKey> = keys.into_iter().map(TrafficKey::from).collect();
+        let listeners = self.listeners.split(',').filter(|name| !name.is_empty());
+        let listeners = listeners.map(TrafficKey::of_listener);
         keys.extend(listeners.collect::<Result<Vec<_>, _>>()?);
         if keys.len() > MOST_SERVICES {
             return Err(format!("ask for at most {MOST_SERVICES} at once"));
         }
         Ok(keys)
     }
-}
-
-/// Parses `namespace/gateway/listener`. Without a listener, which a row of Problems lacks, there is no traffic. The name of a ListenerSet's listener begins with that of the set.
-fn parse_listener(text: &str) -> Result<TrafficKey, String> {
-    let mut words = text.splitn(3, '/');
-    let (namespace, gateway) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let key = parse_service(&format!("{namespace}/{gateway}"))?;
-    let object = ServiceKey::gateway(&key.namespace, &key.name);
-    Ok(TrafficKey { object, listener: words.next().map(Into::into) })
 }
 
 async fn traffic(

@@ -64,6 +64,13 @@ pub(crate) struct FieldDiff {
     pub(crate) new: Value,
 }
 
+impl FieldDiff {
+    /// Both values in short form.
+    pub(crate) fn texts(&self) -> (String, String) {
+        (plain(&self.old), plain(&self.new))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ClusterEndpoint {
     /// Backend of the route that it belongs to; only if the frontend is split.
@@ -180,8 +187,9 @@ impl FrontendDiff {
 
     fn write(&self, text: &mut String) {
         line(text, format_args!("~ {}  {}", self.frontend, self.service));
-        for FieldDiff { field, old, new } in &self.fields {
-            line(text, format_args!("    {field}: {} -> {}", plain(old), plain(new)));
+        for changed in &self.fields {
+            let (old, new) = changed.texts();
+            line(text, format_args!("    {}: {old} -> {new}", changed.field));
         }
         let endpoints =
             [('-', &self.endpoints_removed), ('+', &self.endpoints_added), ('~', &self.endpoints_changed)];

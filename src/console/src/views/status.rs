@@ -228,8 +228,7 @@ pub struct ControllerView {
 
 impl fmt::Display for UnwellView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.state == ServiceState::Broken { "broken" } else { "degraded" };
-        write!(f, "{} is {state}: {}", self.object, self.why)
+        write!(f, "{} is {}: {}", self.object, self.state.text(), self.why)
     }
 }
 

@@ -14,6 +14,7 @@ use sheave_dataplane::counters::{
 use sheave_model::{FrontendSource, RoutingTable, ServicePort};
 
 use crate::views::View;
+use crate::views::explain::parse_service;
 use crate::views::routes::source_name;
 
 /// Failures of connections. Clients that source ranges exclude are not failures.
@@ -49,6 +50,25 @@ pub(crate) struct TrafficKey {
     pub(crate) object: ServiceKey,
     /// Name of the listener of a Gateway.
     pub(crate) listener: Option<Arc<str>>,
+}
+
+impl TrafficKey {
+    /// Parses `namespace/gateway/listener`. Without a listener, which a row of Problems lacks, there is no traffic. The name of a
+    /// ListenerSet's listener begins with that of the set.
+    pub(crate) fn of_listener(text: &str) -> Result<Self, String> {
+        let mut words = text.splitn(3, '/');
+        let (namespace, gateway) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let key = parse_service(&format!("{namespace}/{gateway}"))?;
+        let object = ServiceKey::gateway(&key.namespace, &key.name);
+        Ok(Self { object, listener: words.next().map(Into::into) })
+    }
+}
+
+/// Key of a Service, which has no listeners.
+impl From<ServiceKey> for TrafficKey {
+    fn from(object: ServiceKey) -> Self {
+        Self { object, listener: None }
+    }
 }
 
 impl From<&ServicePort> for TrafficKey {

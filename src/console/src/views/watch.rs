@@ -1,86 +1,11 @@
-//! Changes that `sheave watch` reports: the decision for a client of a Service, and the difference between two decisions. JSON keys
-//! and kinds of changes may be added, but are never renamed.
+//! Changes that `sheave watch` reports: the decision for a client of a Service, and the difference between two decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
 use sheave_control::projection::explain::{ExplainView, ExplainedEndpoint};
 
+use crate::views::change::{Change, ChangeKind};
 use crate::views::explain::{Answer, headline};
-
-/// One change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct WatchChange {
-    pub(crate) change: ChangeKind,
-    /// Name of an endpoint, address or Problem; null for properties that the Service has only once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) subject: Option<String>,
-    /// Old and new value; null if there is none.
-    pub(crate) from: Option<String>,
-    pub(crate) to: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum ChangeKind {
-    /// The whole decision, in the first line and after the Service or port was added or removed.
-    State,
-    /// Address and port where the Service is reached.
-    Frontend,
-    /// Outcome for the client: an endpoint, a refusal, or dropped packets.
-    Action,
-    /// Reason why the frontend accepts nothing on this gateway.
-    Closed,
-    /// Endpoint: its state, and whether it may be chosen.
-    Endpoint,
-    /// Endpoint that the client goes to.
-    Choice,
-    /// Share of traffic of each cluster.
-    Shares,
-    /// Gateway that owns the address.
-    Announced,
-    Problem,
-    /// Whether the gateway answers.
-    Gateway,
-}
-
-impl WatchChange {
-    pub(crate) fn new(change: ChangeKind, from: Option<String>, to: Option<String>) -> Self {
-        Self { change, subject: None, from, to }
-    }
-
-    fn of(self, subject: &str) -> Self {
-        Self { subject: Some(subject.to_owned()), ..self }
-    }
-
-    /// Text for people, in one line.
-    pub(crate) fn to_text(&self) -> String {
-        let subject = self.subject.as_deref().unwrap_or_default();
-        let (from, to) = (self.from.as_deref(), self.to.as_deref());
-        let moved = |what: &str| match (from, to) {
-            (Some(from), Some(to)) => format!("{what}: {to} (was: {from})"),
-            (None, Some(to)) => format!("{what}: {to}"),
-            (from, None) => format!("{what}: none any more (was: {})", from.unwrap_or("unknown")),
-        };
-        match (self.change, from, to) {
-            (ChangeKind::State | ChangeKind::Gateway, _, to) => to.unwrap_or_default().to_owned(),
-            (ChangeKind::Frontend, None, _) => format!("frontend {subject} added"),
-            (ChangeKind::Frontend, ..) => format!("frontend {subject} removed"),
-            (ChangeKind::Endpoint, None, Some(to)) => format!("endpoint {subject} added: {to}"),
-            (ChangeKind::Endpoint, _, None) => format!("endpoint {subject} removed"),
-            (ChangeKind::Endpoint, ..) => moved(&format!("endpoint {subject}")),
-            (ChangeKind::Problem, None, _) => format!("Problem: {subject}"),
-            (ChangeKind::Problem, ..) => format!("Problem solved: {subject}"),
-            (ChangeKind::Closed, _, None) => "the frontend is open again on this gateway".to_owned(),
-            (ChangeKind::Closed, _, Some(why)) => format!("the frontend is closed on this gateway: {why}"),
-            (ChangeKind::Action, ..) => moved("action"),
-            (ChangeKind::Choice, ..) => moved("the client goes to"),
-            (ChangeKind::Shares, ..) => moved("shares of clusters"),
-            (ChangeKind::Announced, ..) => moved("announced by"),
-        }
-    }
-}
 
 /// Decision, reduced to what changes are reported of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,12 +55,12 @@ impl Decision {
     }
 
     /// The first line.
-    pub(crate) fn state(&self) -> Vec<WatchChange> {
+    pub(crate) fn state(&self) -> Vec<Change> {
         self.state_after(&BTreeSet::new())
     }
 
     /// The whole decision, with the Problems that were removed and added since then.
-    fn state_after(&self, problems: &BTreeSet<String>) -> Vec<WatchChange> {
+    fn state_after(&self, problems: &BTreeSet<String>) -> Vec<Change> {
         let Self { summary, endpoints, announced, shares, .. } = self;
         let mut text = summary.clone();
         let used = endpoints.values().filter(|state| is_used(state)).count();
@@ -144,13 +69,13 @@ impl Decision {
         }
         text.extend(shares.iter().map(|shares| format!(" Clusters: {shares}.")));
         text.extend(announced.iter().map(|node| format!(" Announced by {node}.")));
-        let mut changes = vec![WatchChange::new(ChangeKind::State, None, Some(text))];
+        let mut changes = vec![Change::new(ChangeKind::State, None, Some(text))];
         changes.extend(differing(problems, &self.problems, ChangeKind::Problem));
         changes
     }
 
     /// Changes since `before`.
-    pub(crate) fn changes(&self, before: &Self) -> Vec<WatchChange> {
+    pub(crate) fn changes(&self, before: &Self) -> Vec<Change> {
         if self.served != before.served || (!self.served && self.summary != before.summary) {
             return self.state_after(&before.problems);
         }
@@ -176,17 +101,15 @@ impl Decision {
     }
 }
 
-fn moved((kind, from, to): (ChangeKind, &Option<String>, &Option<String>)) -> Option<WatchChange> {
-    (from != to).then(|| WatchChange::new(kind, from.clone(), to.clone()))
+fn moved((kind, from, to): (ChangeKind, &Option<String>, &Option<String>)) -> Option<Change> {
+    (from != to).then(|| Change::new(kind, from.clone(), to.clone()))
 }
 
 /// Removed entries, then new ones.
-fn differing(before: &BTreeSet<String>, now: &BTreeSet<String>, kind: ChangeKind) -> Vec<WatchChange> {
+fn differing(before: &BTreeSet<String>, now: &BTreeSet<String>, kind: ChangeKind) -> Vec<Change> {
     const THERE: &str = "present";
-    let gone =
-        before.difference(now).map(|name| WatchChange::new(kind, Some(THERE.to_owned()), None).of(name));
-    let new =
-        now.difference(before).map(|name| WatchChange::new(kind, None, Some(THERE.to_owned())).of(name));
+    let gone = before.difference(now).map(|name| Change::new(kind, Some(THERE.to_owned()), None).of(name));
+    let new = now.difference(before).map(|name| Change::new(kind, None, Some(THERE.to_owned())).of(name));
     gone.chain(new).collect()
 }
 

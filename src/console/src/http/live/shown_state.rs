@@ -39,15 +39,15 @@ pub(super) struct ShownState {
     breakdowns: TrafficBreakdowns,
 }
 
-/// Events between two states.
-pub(super) struct Events {
+/// PageEvents between two states.
+pub(super) struct PageEvents {
     plain: Bytes,
     /// `plain`, followed by counters.
     with_traffic: Vec<(TrafficBy, Bytes)>,
 }
 
-impl Events {
-    /// Events for a page with these counters.
+impl PageEvents {
+    /// PageEvents for a page with these counters.
     pub(super) fn of(&self, traffic: Option<TrafficBy>) -> Bytes {
         let wanted = self.with_traffic.iter().find(|(by, _)| Some(*by) == traffic);
         wanted.map_or(&self.plain, |(_, events)| events).clone()
@@ -93,7 +93,7 @@ impl ShownState {
         observer: &Observer,
         uptime: u64,
         wanted: &[TrafficBy],
-    ) -> Events {
+    ) -> PageEvents {
         let mut events = match answer {
             Some(overview) => self.take(overview, observer),
             None => event(
@@ -111,7 +111,7 @@ impl ShownState {
         let with_traffic = self.breakdowns.advance(wanted, observer, uptime);
         let joined = |(by, counters): (TrafficBy, String)| (by, Bytes::from(events.clone() + &counters));
         let with_traffic = with_traffic.into_iter().map(joined).collect();
-        Events { plain: events.into(), with_traffic }
+        PageEvents { plain: events.into(), with_traffic }
     }
 
     fn take(&mut self, overview: Overview, observer: &Observer) -> String {
@@ -134,7 +134,7 @@ impl ShownState {
         events + &self.status
     }
 
-    /// Events of the Services and their Problems, as far as they changed.
+    /// PageEvents of the Services and their Problems, as far as they changed.
     fn compare(&mut self, table: &ActiveTable, announcements: Option<&Status>) -> String {
         let ObjectFacts { problems, not_served, obstacles, .. } = &self.objects;
         let rows = services::rows(ServiceFacts { active: table, problems, obstacles, announcements });
@@ -147,7 +147,7 @@ impl ShownState {
         events
     }
 
-    /// Events that a page is missing after its last event, or all if it has none.
+    /// PageEvents that a page is missing after its last event, or all if it has none.
     pub(super) fn since(&mut self, last_event: Option<&str>) -> VecDeque<Bytes> {
         let retry = "retry: 1000\n\n".to_owned();
         let history = event("history", None, &self.history);

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as Moment, MissedTickBehavior, interval};
 
 use super::breakdown::TrafficBy;
-use super::shown_state::{Events, ShownState};
+use super::shown_state::{PageEvents, ShownState};
 use super::stream::Subscription;
 use crate::http::query::{Query, QuerySender, Unanswered, ask};
 
@@ -95,7 +95,7 @@ impl Ticker {
     }
 
     /// Computes the next state and its events; `None` if there will be no viewers.
-    async fn advance(&self, shown: ShownState, wanted: &[TrafficBy]) -> Option<(ShownState, Events)> {
+    async fn advance(&self, shown: ShownState, wanted: &[TrafficBy]) -> Option<(ShownState, PageEvents)> {
         let known = shown.revision();
         let answer = match ask(&self.queries, |reply| Query::Overview(known, reply)).await {
             Ok(overview) => Some(overview),

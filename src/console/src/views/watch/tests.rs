@@ -41,13 +41,13 @@ fn decision(view: ExplainView) -> Decision {
 fn lines(edit: impl FnOnce(&mut ExplainView)) -> Vec<String> {
     let mut edited = view();
     edit(&mut edited);
-    decision(edited).changes(&decision(view())).iter().map(WatchChange::to_text).collect()
+    decision(edited).changes(&decision(view())).iter().map(Change::to_text).collect()
 }
 
 #[test]
 fn the_first_line_is_the_state_and_problems_follow() {
     let first = decision(ExplainView { problems: vec!["Service shop/web: x".to_owned()], ..view() }).state();
-    let text: Vec<String> = first.iter().map(WatchChange::to_text).collect();
+    let text: Vec<String> = first.iter().map(Change::to_text).collect();
     let expected = [
         "Service shop/web, on 203.0.113.10:80/TCP (LoadBalancer): A client outside the cluster goes to one of 2 \
          endpoints. Endpoints used: 2 of 2.",
@@ -128,7 +128,7 @@ fn a_service_that_comes_or_goes_is_told_as_a_whole() {
         ..ExplainView::default()
     };
     let gone = Decision::of(&Answer::NotFound(none));
-    let lines = |changes: Vec<WatchChange>| changes.iter().map(WatchChange::to_text).collect::<Vec<_>>();
+    let lines = |changes: Vec<Change>| changes.iter().map(Change::to_text).collect::<Vec<_>>();
     assert_eq!(
         lines(gone.changes(&decision(view()))),
         ["Service shop/web is not served here (there is no Service shop/web)"]
@@ -147,7 +147,7 @@ fn problems_that_go_when_the_service_comes_or_goes_are_told() {
     };
     let lines = |now: ExplainView, before: ExplainView| {
         let changes = decision(now).changes(&decision(before));
-        changes.iter().skip(1).map(WatchChange::to_text).collect::<Vec<_>>()
+        changes.iter().skip(1).map(Change::to_text).collect::<Vec<_>>()
     };
     assert_eq!(lines(view(), refused("NoAddress: x")), ["Problem solved: NoAddress: x"]);
     let with_problem = ExplainView { problems: vec!["NoAddress: x".to_owned()], ..view() };
@@ -157,8 +157,7 @@ fn problems_that_go_when_the_service_comes_or_goes_are_told() {
 
 #[test]
 fn json_is_as_promised() {
-    let change =
-        WatchChange::new(ChangeKind::Endpoint, None, Some("Ready, used".to_owned())).of("10.1.0.7:80");
+    let change = Change::new(ChangeKind::Endpoint, None, Some("Ready, used".to_owned())).of("10.1.0.7:80");
     let json = serde_json::to_string(&change).unwrap();
     assert_eq!(json, r#"{"change":"endpoint","subject":"10.1.0.7:80","from":null,"to":"Ready, used"}"#);
 }
