@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::attributes::Attributes;
 use crate::encoding::{
     Extent, LIST_ELEMENTS, LIST_SET, LIST_TABLE, hairpin_key, set_of, write, write_key, write_state,
 };
 use crate::expressions::{LIST_ELEMENT, Rule, protocol_family};
-use crate::netlink::{APPEND, Attributes, Batch, CREATE};
+use crate::netlink::{APPEND, Batch, CREATE};
 use crate::rules::{self, FIXED, FORWARD, FixedChain};
 use crate::ruleset::{Chain, Changes, Element, Family};
 use crate::sets::{AFFINITY, HAIRPIN, SETS, STATE, STATE_SET};
@@ -193,7 +194,7 @@ impl<'a> Transaction<'a> {
             }
         }
         for ((family, set), list) in lists {
-            if list.len() > 0 {
+            if !list.is_empty() {
                 self.list(kind, flags, family, set, &list);
             }
         }

@@ -1,16 +1,18 @@
 //! Connection tracking: ends UDP flows of endpoints that left and connections of frontends that left, and tells how full the table is.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::{fs, io};
 
 use nix::libc;
 use sheave_model::{FrontendAddr, Protocol};
 
+use crate::attributes::{Attributes, Walk};
 use crate::error::Error;
 use crate::expressions::{protocol_family, protocol_number};
-use crate::netlink::{Attributes, CONNTRACK, Netfilter, Walk};
+use crate::netlink::{CONNTRACK, Netfilter};
 use crate::ruleset::Family;
+use crate::tuple::{address, destination_of, ip_octets, protocol_of, source_of, write_tuple};
 
 /// From linux/netfilter/nfnetlink_conntrack.h: IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_DELETE, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY and CTA_FILTER.
 const GET: u16 = 1;
@@ -22,12 +24,6 @@ const FILTER: u16 = 25;
 const STATUS: u16 = 3;
 const STATUS_MASK: u16 = 26;
 const DESTINATION_TRANSLATED: u32 = 1 << 5;
-/// CTA_TUPLE_IP, CTA_TUPLE_PROTO, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT and CTA_PROTO_DST_PORT.
-const TUPLE_IP: u16 = 1;
-const TUPLE_PROTOCOL: u16 = 2;
-const PROTOCOL_NUMBER: u16 = 1;
-const SOURCE_PORT: u16 = 2;
-const DESTINATION_PORT: u16 = 3;
 /// CTA_FILTER_ORIG_FLAGS and CTA_FILTER_REPLY_FLAGS, and their bits (`CTA_FILTER_FLAG` in net/netfilter/nf_conntrack_netlink.c).
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_REPLY: u16 = 2;
@@ -233,58 +229,4 @@ fn filter(frontend: FrontendAddr, endpoint: SocketAddr) -> Attributes {
         flags.bytes(FILTER_ORIGINAL, &original.to_ne_bytes()).bytes(FILTER_REPLY, &reply.to_ne_bytes());
     });
     filter
-}
-
-/// One side of a connection to the frontend. The kernel wants both addresses, and a filter compares those whose bits are set.
-fn write_tuple(
-    tuple: &mut Attributes,
-    frontend: FrontendAddr,
-    source: Option<SocketAddr>,
-    destination: Option<SocketAddr>,
-) {
-    let (first, any) = if frontend.ip.is_ipv4() { (1, vec![0; 4]) } else { (3, vec![0; 16]) };
-    let octets = |addr: Option<SocketAddr>| addr.map_or(any.clone(), |addr| ip_octets(addr.ip()));
-    tuple.nested(TUPLE_IP, |ip| {
-        ip.bytes(first, &octets(source)).bytes(first + 1, &octets(destination));
-    });
-    tuple.nested(TUPLE_PROTOCOL, |attributes| {
-        let port = |addr: Option<SocketAddr>| addr.map_or(0, |addr| addr.port()).to_be_bytes();
-        attributes.bytes(PROTOCOL_NUMBER, &[protocol_number(frontend.protocol)]);
-        attributes.bytes(SOURCE_PORT, &port(source)).bytes(DESTINATION_PORT, &port(destination));
-    });
-}
-
-/// Address and port from which a side of a connection is sent.
-fn source_of(tuple: &[u8]) -> Option<SocketAddr> {
-    end_of(tuple, 0, SOURCE_PORT)
-}
-
-/// Address and port to which a side of a connection is sent.
-fn destination_of(tuple: &[u8]) -> Option<SocketAddr> {
-    end_of(tuple, 1, DESTINATION_PORT)
-}
-
-fn end_of(tuple: &[u8], side: u16, port: u16) -> Option<SocketAddr> {
-    let port = Walk(Walk(tuple).find(TUPLE_PROTOCOL)?).find(port)?.try_into().ok()?;
-    let octets = address(Some(tuple), side)?;
-    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from).ok();
-    let ip = v4.or_else(|| <[u8; 16]>::try_from(octets).map(IpAddr::from).ok())?;
-    Some(SocketAddr::new(ip, u16::from_be_bytes(port)))
-}
-
-fn protocol_of(tuple: &[u8]) -> Option<u8> {
-    Walk(Walk(tuple).find(TUPLE_PROTOCOL)?).find(PROTOCOL_NUMBER)?.first().copied()
-}
-
-/// An address of a tuple: the source (0) or the destination (1).
-fn address(tuple: Option<&[u8]>, side: u16) -> Option<&[u8]> {
-    let addresses = Walk(Walk(tuple?).find(TUPLE_IP)?);
-    addresses.find(1 + side).or_else(|| addresses.find(3 + side))
-}
-
-fn ip_octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
-    }
 }

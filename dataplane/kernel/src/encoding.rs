@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use sheave_model::{FrontendAddr, Protocol};
 
+use crate::attributes::{Attributes, Walk};
 use crate::expressions::{
     ACCEPT, DATA_VALUE, DATA_VERDICT, EXPRESSION_DATA, GOTO, JUMP, LIST_ELEMENT, VERDICT_CHAIN, VERDICT_CODE,
     protocol_number, write_verdict,
 };
-use crate::netlink::{Attributes, Walk};
 use crate::rules;
 use crate::ruleset::{Action, Chain, Element, Family};
 use crate::sets;

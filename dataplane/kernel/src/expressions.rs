@@ -5,7 +5,7 @@
 
 use sheave_model::Protocol;
 
-use crate::netlink::Attributes;
+use crate::attributes::Attributes;
 use crate::ruleset::Family;
 
 /// NFT_REG_VERDICT and NFT_REG32_00.

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::too_many_lines)]
 
+pub mod attributes;
 mod batch;
 mod conntrack;
 mod elements;
@@ -24,6 +25,7 @@ pub mod ruleset;
 mod sets;
 mod slots;
 mod table;
+pub mod tuple;
 
 pub use conntrack::{Flows, Tracked};
 pub use error::Error;

@@ -1,7 +1,4 @@
-//! Socket of NETLINK_NETFILTER: transactions, requests and dumps, and the attributes that they consist of.
-//!
-//! Attributes are written and read here, without the types of `netlink-packet-netfilter`: its parser formats the whole buffer as text for
-//! each element of a list, which takes a minute for a dump of 100,000 elements.
+//! Socket of NETLINK_NETFILTER: transactions, requests and dumps.
 
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -11,6 +8,7 @@ use nix::sys::socket::sockopt::SndBufForce;
 use nix::sys::socket::{NetlinkAddr, getsockname, setsockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::attributes::{Attributes, Walk};
 use crate::error::Error;
 
 /// From linux/netlink.h: NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_CREATE and NLM_F_APPEND.
@@ -20,11 +18,9 @@ const INTERRUPTED: u16 = 0x10;
 const DUMP: u16 = 0x300;
 pub(crate) const CREATE: u16 = 0x400;
 pub(crate) const APPEND: u16 = 0x800;
-/// From the same header: NLMSG_ERROR, NLMSG_DONE, NLA_F_NESTED and NLA_TYPE_MASK.
+/// From the same header: NLMSG_ERROR and NLMSG_DONE.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-const NESTED: u16 = 0x8000;
-const TYPE_MASK: u16 = 0x3fff;
 /// From linux/netfilter/nfnetlink.h: NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END and NFNL_BATCH_GENID.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
@@ -33,109 +29,15 @@ const BATCH_GENERATION: u16 = 1;
 pub(crate) const NFTABLES: u16 = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8;
 pub(crate) const CONNTRACK: u16 = (libc::NFNL_SUBSYS_CTNETLINK as u16) << 8;
 
-/// Lengths of `nlmsghdr`, `nfgenmsg` and `nlattr`.
+/// Lengths of `nlmsghdr` and `nfgenmsg`.
 const HEADER: usize = 16;
 const FAMILY_HEADER: usize = 4;
-const ATTRIBUTE_HEADER: usize = 4;
 /// The longest reply: the error of a message, with a copy of that.
 const LONGEST: usize = 256 << 10;
 /// What the send buffer needs beside the bytes of a batch.
 const OVERHEAD: usize = 1 << 20;
 /// How often a dump begins again that a change by somebody else made inconsistent.
 const DUMP_ATTEMPTS: usize = 20;
-
-/// Attributes of a message or of another attribute, as they are written.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Attributes(Vec<u8>);
-
-impl Attributes {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn bytes(&mut self, kind: u16, value: &[u8]) -> &mut Self {
-        let begin = self.begin(kind);
-        self.0.extend_from_slice(value);
-        self.end(begin)
-    }
-
-    pub(crate) fn number(&mut self, kind: u16, value: u32) -> &mut Self {
-        self.bytes(kind, &value.to_be_bytes())
-    }
-
-    pub(crate) fn text(&mut self, kind: u16, value: &str) -> &mut Self {
-        let begin = self.begin(kind);
-        self.0.extend_from_slice(value.as_bytes());
-        self.0.push(0);
-        self.end(begin)
-    }
-
-    pub(crate) fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
-        let begin = self.begin(NESTED | kind);
-        fill(self);
-        self.end(begin)
-    }
-
-    pub(crate) fn append(&mut self, others: &Self) {
-        self.append_bytes(&others.0);
-    }
-
-    /// Appends attributes as they were read.
-    pub(crate) fn append_bytes(&mut self, attributes: &[u8]) {
-        self.0.extend_from_slice(attributes);
-    }
-
-    fn begin(&mut self, kind: u16) -> usize {
-        let begin = self.0.len();
-        self.0.extend_from_slice(&0_u16.to_ne_bytes());
-        self.0.extend_from_slice(&kind.to_ne_bytes());
-        begin
-    }
-
-    /// Writes the length of the attribute that begins here. Lists of elements alone can be long, and are split before.
-    fn end(&mut self, begin: usize) -> &mut Self {
-        let length = u16::try_from(self.0.len() - begin).unwrap_or(u16::MAX);
-        self.0[begin..begin + 2].copy_from_slice(&length.to_ne_bytes());
-        self.0.resize(self.0.len().next_multiple_of(ATTRIBUTE_HEADER), 0);
-        self
-    }
-}
-
-/// Walks over attributes: their types and values. Ends at one whose length is wrong.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walk<'a>(pub(crate) &'a [u8]);
-
-impl<'a> Walk<'a> {
-    /// The first attribute of a type.
-    pub(crate) fn find(mut self, kind: u16) -> Option<&'a [u8]> {
-        Some(Iterator::find(&mut self, |&(found, _)| found == kind)?.1)
-    }
-
-    pub(crate) fn number(self, kind: u16) -> Option<u32> {
-        Some(u32::from_be_bytes(self.find(kind)?.try_into().ok()?))
-    }
-
-    pub(crate) fn text(self, kind: u16) -> Option<&'a str> {
-        let value = self.find(kind)?;
-        std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()
-    }
-}
-
-impl<'a> Iterator for Walk<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (header, rest) = self.0.split_first_chunk::<ATTRIBUTE_HEADER>()?;
-        let length = usize::from(u16::from_ne_bytes([header[0], header[1]])).checked_sub(ATTRIBUTE_HEADER)?;
-        let value = rest.get(..length)?;
-        self.0 = rest.get(length.next_multiple_of(ATTRIBUTE_HEADER)..).unwrap_or_default();
-        Some((u16::from_ne_bytes([header[2], header[3]]) & TYPE_MASK, value))
-    }
-}
 
 /// Messages that take effect together or not at all (`nfnetlink_rcv_batch` in net/netfilter/nfnetlink.c).
 #[derive(Debug)]
@@ -203,7 +105,7 @@ fn write(
     bytes.extend_from_slice(&number.to_ne_bytes());
     bytes.extend_from_slice(&0_u32.to_ne_bytes());
     bytes.extend_from_slice(&family);
-    bytes.extend_from_slice(&attributes.0);
+    bytes.extend_from_slice(attributes.as_bytes());
 }
 
 /// One message of a reply.

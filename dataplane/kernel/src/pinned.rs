@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use sheave_model::FrontendAddr;
 
+use crate::attributes::Attributes;
 use crate::batch::GET_ELEMENTS;
 use crate::conntrack::Flows;
 use crate::encoding::{Dumped, LIST_ELEMENTS, LIST_SET, LIST_TABLE, record_key, write_key};
 use crate::error::Error;
 use crate::expressions::protocol_family;
-use crate::netlink::{Attributes, NFTABLES, Netfilter};
+use crate::netlink::{NFTABLES, Netfilter};
 use crate::ruleset::Family;
 use crate::sets::AFFINITY;
 use crate::table::NAME;

@@ -2,9 +2,10 @@
 
 use std::{fmt, fs, io};
 
+use crate::attributes::{Attributes, Walk};
 use crate::batch::{CHAIN_HOOK, CHAIN_NAME, CHAIN_POLICY, CHAIN_TABLE, GET_CHAIN, HOOK_NUMBER};
 use crate::conntrack::Tracked;
-use crate::netlink::{Attributes, NFTABLES, Netfilter, Walk};
+use crate::netlink::{NFTABLES, Netfilter};
 use crate::ruleset::Family;
 use crate::table::NAME;
 

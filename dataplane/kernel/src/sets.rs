@@ -1,7 +1,7 @@
 //! The sets and maps of a table: their keys, what they hold, and how nft(8) shows them.
 
+use crate::attributes::Attributes;
 use crate::expressions::{EXPRESSION_DATA, EXPRESSION_NAME, LIST_ELEMENT, address_length};
-use crate::netlink::Attributes;
 use crate::ruleset::Family;
 
 /// From linux/netfilter/nf_tables.h: NFTA_SET_TABLE and the other attributes of a set, NFTA_SET_DESC_SIZE, NFTA_SET_DESC_CONCAT and

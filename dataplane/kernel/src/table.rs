@@ -15,6 +15,7 @@ use nix::net::if_::if_nameindex;
 use sheave_model::FrontendAddr;
 use tracing::debug;
 
+use crate::attributes::{Attributes, Walk};
 use crate::batch::{
     CHAIN_NAME, CHAIN_TABLE, GET_CHAIN, GET_ELEMENTS, GET_GENERATION, GET_TABLE, Making, TABLE_FLAGS,
     TABLE_NAME, TABLE_OWNER, Transaction,
@@ -22,7 +23,7 @@ use crate::batch::{
 use crate::encoding::{Dumped, LIST_SET, LIST_TABLE, intervals};
 use crate::error::Error;
 use crate::expressions::protocol_family;
-use crate::netlink::{Attributes, NFTABLES, Netfilter, Walk};
+use crate::netlink::{NFTABLES, Netfilter};
 use crate::rules::{self, FIXED};
 use crate::ruleset::{Chain, Changes, Element, Family};
 use crate::sets::{AFFINITY, ENDPOINT, FAILED, HAIRPIN, INTERNAL, SETS, STATE};
