@@ -18,7 +18,7 @@ mod agenda;
 mod announcement;
 mod changes;
 mod event;
-pub(crate) mod frame;
+pub mod frame;
 pub(crate) mod kernel_address;
 mod kernel_answers;
 pub(crate) mod links;

@@ -27,6 +27,7 @@ pub use bgp::{BgpInterface, BgpInterfaces, BgpOptions};
 pub use disagreement::Disagreement;
 pub use heartbeat::{Applied, NodeState};
 pub use keys::{KeyError, KeyRing};
+pub use layer2::frame;
 pub use layer2::{
     AnnounceError, Announced, ConflictAnswer, Layer2, Layer2Event, Layer2Options, MacAddress, OnConflict,
     SettingWarning,

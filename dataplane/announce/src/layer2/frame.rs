@@ -77,13 +77,39 @@ pub(super) fn announcements(mac: MacAddress, ip: IpAddr) -> Vec<Vec<u8>> {
 }
 
 /// The frame that asks whether anybody has an address (RFC 5227, section 2.1.1; RFC 4862, section 5.4.2).
-pub(super) fn probe(mac: MacAddress, ip: IpAddr) -> Vec<u8> {
+pub fn probe(mac: MacAddress, ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => arp(ArpForm::Request, (mac, Ipv4Addr::UNSPECIFIED), (NOBODY, ip), BROADCAST),
         IpAddr::V6(ip) => {
             let group = solicited_node(ip);
             icmpv6(mac, Ipv6Addr::UNSPECIFIED, group, group_mac(group), solicitation(ip))
         }
+    }
+}
+
+/// The frame by which a machine with a link-local address asks who has an address (RFC 4861, section 7.2.2). Unlike a probe, it does not
+/// stop a machine that is about to take the address (RFC 4862, section 5.4.3).
+pub fn neighbour_solicitation(mac: MacAddress, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+    let group = solicited_node(target);
+    let body = [&solicitation(target)[..], &[OPTION_SOURCE_MAC, 1], &mac.0].concat();
+    icmpv6(mac, source, group, group_mac(group), body)
+}
+
+/// The address that the sender of an Ethernet frame claims to have, and its MAC address: ARP other than a probe, or a neighbour
+/// advertisement.
+pub fn claim(frame: &[u8]) -> Option<(IpAddr, MacAddress)> {
+    let sender = MacAddress(*frame.get(6..)?.first_chunk()?);
+    let statement = match u16::from_be_bytes(*frame.get(12..)?.first_chunk()?) {
+        ETHERTYPE_ARP => read_arp(frame)[0],
+        ETHERTYPE_IPV6 => {
+            let source = Ipv6Addr::from(*frame.get(ETHERNET + 8..)?.first_chunk::<16>()?);
+            read_neighbour_discovery(source, frame.get(ETHERNET + IPV6..)?)
+        }
+        _ => None,
+    };
+    match statement? {
+        Statement::Has(ip, mac) | Statement::Announces(ip, mac) => Some((ip, mac.unwrap_or(sender))),
+        Statement::Probes(..) | Statement::Asks(..) => None,
     }
 }
 
@@ -162,7 +188,7 @@ fn icmpv6(
     mut body: Vec<u8>,
 ) -> Vec<u8> {
     let length = body.len() as u16;
-    let sum = checksum(source, destination, &body);
+    let sum = icmpv6_checksum(source, destination, &body);
     body[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut frame = ethernet(destination_mac, mac, ETHERTYPE_IPV6);
     frame.extend([0x60, 0, 0, 0]);
@@ -183,15 +209,15 @@ fn ethernet(destination: MacAddress, source: MacAddress, kind: u16) -> Vec<u8> {
     frame
 }
 
-/// The checksum over a body of even length and the pseudo-header (RFC 8200, section 8.1).
-fn checksum(source: Ipv6Addr, destination: Ipv6Addr, body: &[u8]) -> u16 {
+/// The checksum of an ICMPv6 message of even length, with the pseudo-header (RFC 8200, section 8.1).
+pub fn icmpv6_checksum(source: Ipv6Addr, destination: Ipv6Addr, body: &[u8]) -> u16 {
     let header = [source.octets(), destination.octets()].concat();
     let rest = [0, 0, 0, ICMPV6];
     internet_checksum(&[&header[..], &(body.len() as u32).to_be_bytes(), &rest, body].concat())
 }
 
 /// The checksum of the internet protocols over bytes of even length (RFC 1071).
-pub(crate) fn internet_checksum(bytes: &[u8]) -> u16 {
+pub fn internet_checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
@@ -303,7 +329,7 @@ mod tests {
         let body = &frame[ETHERNET + IPV6..];
         assert_eq!((body[0], body[4]), (ADVERTISEMENT, OVERRIDE));
         // A body with its checksum sums up to zero.
-        assert_eq!(checksum(ip, ALL_NODES, body), 0);
+        assert_eq!(icmpv6_checksum(ip, ALL_NODES, body), 0);
         assert_eq!(read_neighbour_discovery(ip, body), Some(Statement::Announces(ip.into(), Some(MAC))));
     }
 
@@ -323,7 +349,7 @@ mod tests {
         assert_eq!((&frame[..6], &frame[38..54]), (&OTHER.0[..], &to.octets()[..]));
         let body = &frame[ETHERNET + IPV6..];
         assert_eq!((body[0], body[4]), (ADVERTISEMENT, SOLICITED | OVERRIDE));
-        assert_eq!(checksum(ip, to, body), 0);
+        assert_eq!(icmpv6_checksum(ip, to, body), 0);
         assert_eq!(read_neighbour_discovery(ip, body), Some(Statement::Has(ip.into(), Some(MAC))));
         assert_eq!(to_asker(None)[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
     }
@@ -344,7 +370,7 @@ mod tests {
         let frame = probe(MAC, ip.into());
         assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0x12, 0x34, 0x56]);
         let body = &frame[ETHERNET + IPV6..];
-        assert_eq!(checksum(Ipv6Addr::UNSPECIFIED, "ff02::1:ff12:3456".parse().unwrap(), body), 0);
+        assert_eq!(icmpv6_checksum(Ipv6Addr::UNSPECIFIED, "ff02::1:ff12:3456".parse().unwrap(), body), 0);
         let nobody = Asker { ip: Ipv6Addr::UNSPECIFIED.into(), mac: None };
         assert_eq!(
             read_neighbour_discovery(Ipv6Addr::UNSPECIFIED, body),
