@@ -8,6 +8,7 @@
 pub mod capture;
 pub mod conntrack;
 pub mod link;
+pub mod neighbour;
 pub mod route;
 mod netlink;
 mod unseen;
