@@ -10,6 +10,7 @@ pub mod conntrack;
 pub mod link;
 pub mod neighbour;
 pub mod route;
+pub mod segment;
 mod netlink;
 mod unseen;
 
