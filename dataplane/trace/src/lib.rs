@@ -9,6 +9,7 @@ pub mod capture;
 pub mod conntrack;
 pub mod link;
 pub mod neighbour;
+pub mod path_mtu;
 pub mod route;
 pub mod segment;
 mod netlink;
