@@ -7,6 +7,7 @@
 
 pub mod capture;
 pub mod conntrack;
+pub mod conntrack;
 pub mod link;
 pub mod neighbour;
 pub mod path_mtu;
