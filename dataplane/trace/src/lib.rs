@@ -10,6 +10,7 @@ pub mod conntrack;
 pub mod conntrack;
 pub mod link;
 pub mod neighbour;
+pub mod packet_filter;
 pub mod path_mtu;
 pub mod route;
 pub mod segment;

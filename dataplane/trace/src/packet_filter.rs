@@ -1,0 +1,257 @@
+//! Packet filters of others: chains of nftables that see packets, and how much they drop. iptables-nft appears in them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use nix::libc;
+use sheave_kernel::attributes::Walk;
+
+use crate::netlink::Netlink;
+use crate::unseen::{Right, Unseen};
+
+/// NFT_MSG_GETCHAIN and NFT_MSG_GETRULE (linux/netfilter/nf_tables.h), with the subsystem in the upper byte.
+const GET_CHAIN: u16 = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | 4;
+const GET_RULE: u16 = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | 7;
+/// From the same header: NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY and NFTA_CHAIN_COUNTERS.
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_COUNTERS: u16 = 8;
+/// NFTA_HOOK_HOOKNUM and NFTA_HOOK_PRIORITY.
+const HOOK_NUMBER: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+/// NFTA_RULE_TABLE, NFTA_RULE_CHAIN and NFTA_RULE_EXPRESSIONS.
+const RULE_TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_EXPRESSIONS: u16 = 4;
+/// NFTA_EXPR_NAME and NFTA_EXPR_DATA.
+const EXPRESSION_NAME: u16 = 1;
+const EXPRESSION_DATA: u16 = 2;
+/// NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT and NFTA_VERDICT_CODE; NFTA_TARGET_NAME; NFTA_COUNTER_PACKETS.
+const IMMEDIATE_DATA: u16 = 2;
+const DATA_VERDICT: u16 = 2;
+const VERDICT_CODE: u16 = 1;
+const TARGET_NAME: u16 = 1;
+const COUNTER_PACKETS: u16 = 2;
+/// NF_DROP (linux/netfilter.h).
+const DROP: u32 = 0;
+/// The length of `nfgenmsg`.
+const FAMILY_HEADER: usize = 4;
+/// The gateway's tables: `sheave` of the kernel path, and `sheave-...` of announced addresses and client source addresses.
+const OURS: &str = "sheave";
+const OURS_PREFIX: &str = "sheave-";
+
+/// A chain at a hook, in a table that is not Sheave's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseChain {
+    /// Family of its table.
+    pub family: TableFamily,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub chain: String,
+    /// Where it sees packets.
+    pub hook: Hook,
+    /// Its place among the chains of the hook: lower ones come first. The kernel path of Sheave redirects at -110.
+    pub priority: i32,
+    /// Whether packets that no rule accepts are dropped.
+    pub drops_by_policy: bool,
+    /// Packets that its policy decided; `None` where they are not counted.
+    pub policy_packets: Option<u64>,
+    /// Rules that drop or reject, in all chains of its table: a jump may lead to any of them.
+    pub drops: Drops,
+}
+
+/// Rules that drop or reject packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// How many. Verdicts in maps are not among them.
+    pub rules: u64,
+    /// How many of them count packets.
+    pub counted: u64,
+    /// Packets that those have dropped or rejected.
+    pub packets: u64,
+}
+
+/// Family of a table (NFPROTO_... in linux/netfilter.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TableFamily {
+    /// Both families.
+    Inet,
+    /// IPv4.
+    Ip,
+    /// IPv6.
+    Ip6,
+    /// ARP.
+    Arp,
+    /// Frames that a bridge passes on.
+    Bridge,
+    /// All frames of a device.
+    Netdev,
+}
+
+/// Where a chain sees packets, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hook {
+    /// When they arrive on a device.
+    Ingress,
+    /// Before routing.
+    Prerouting,
+    /// On the way to this machine.
+    Input,
+    /// On the way through this machine.
+    Forward,
+    /// On the way from this machine.
+    Output,
+    /// After routing.
+    Postrouting,
+    /// When they leave by a device.
+    Egress,
+}
+
+/// The chains of others that see packets of the family of an address, in the order in which packets pass hooks and priorities. Chains of
+/// bridges and devices count for both families, and those of ARP for IPv4.
+///
+/// # Errors
+/// Without CAP_NET_ADMIN or nf_tables, or if the rules are too many for the time.
+pub fn base_chains(of: IpAddr, within: Duration) -> Result<Vec<BaseChain>, Unseen> {
+    read_all(of, within)
+        .map_err(|error| Unseen::from_io("nftables' packet filters", &error, Right::NetAdmin, "nf_tables"))
+}
+
+/// Tables of the older iptables, whose rules are not in nftables and are not shown here.
+///
+/// # Errors
+/// If the file is there and cannot be read.
+pub fn legacy_tables(of: IpAddr) -> Result<Vec<String>, Unseen> {
+    let name = if of.is_ipv4() { "ip_tables_names" } else { "ip6_tables_names" };
+    let path = format!("/proc/thread-self/net/{name}");
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Unseen::from_file("tables of iptables", &path, &error)),
+    }
+}
+
+type TableKey = (TableFamily, String);
+
+fn read_all(of: IpAddr, within: Duration) -> io::Result<Vec<BaseChain>> {
+    let mut netlink = Netlink::open(libc::NETLINK_NETFILTER, within)?;
+    // NFPROTO_UNSPEC: all families.
+    let all_families = [0; FAMILY_HEADER];
+    let mut chains = netlink.dump(GET_CHAIN, &all_families, |found: &mut Vec<BaseChain>, _, payload| {
+        found.extend(read_chain(payload).filter(|chain| sees(chain.family, of) && !is_ours(&chain.table)));
+    })?;
+    if chains.is_empty() {
+        return Ok(chains);
+    }
+    let drops =
+        netlink.dump(GET_RULE, &all_families, |found: &mut BTreeMap<TableKey, Drops>, _, payload| {
+            if let Some((table, packets)) = read_dropping_rule(payload) {
+                let drops = found.entry(table).or_default();
+                drops.rules += 1;
+                drops.counted += u64::from(packets.is_some());
+                drops.packets += packets.unwrap_or(0);
+            }
+        })?;
+    for chain in &mut chains {
+        let found = drops.get(&(chain.family, chain.table.clone()));
+        chain.drops = found.copied().unwrap_or_default();
+    }
+    chains.sort_by(|a, b| (a.hook, a.priority, &a.table).cmp(&(b.hook, b.priority, &b.table)));
+    Ok(chains)
+}
+
+fn is_ours(table: &str) -> bool {
+    table == OURS || table.starts_with(OURS_PREFIX)
+}
+
+fn sees(family: TableFamily, ip: IpAddr) -> bool {
+    match family {
+        TableFamily::Ip | TableFamily::Arp => ip.is_ipv4(),
+        TableFamily::Ip6 => ip.is_ipv6(),
+        TableFamily::Inet | TableFamily::Bridge | TableFamily::Netdev => true,
+    }
+}
+
+/// `None`: a chain without a hook, which only jumps lead to.
+fn read_chain(payload: &[u8]) -> Option<BaseChain> {
+    let (family, chain) = split(payload)?;
+    let hook = Walk(chain.find(CHAIN_HOOK)?);
+    Some(BaseChain {
+        family,
+        table: chain.text(CHAIN_TABLE)?.to_owned(),
+        chain: chain.text(CHAIN_NAME)?.to_owned(),
+        hook: read_hook(family, hook.number(HOOK_NUMBER)?)?,
+        priority: hook.number(HOOK_PRIORITY)?.cast_signed(),
+        drops_by_policy: chain.number(CHAIN_POLICY) == Some(DROP),
+        policy_packets: chain
+            .find(CHAIN_COUNTERS)
+            .and_then(|counters| wide(Walk(counters).find(COUNTER_PACKETS)?)),
+        drops: Drops::default(),
+    })
+}
+
+/// The table of a rule that drops or rejects, and the packets that it has counted.
+fn read_dropping_rule(payload: &[u8]) -> Option<(TableKey, Option<u64>)> {
+    let (family, rule) = split(payload)?;
+    rule.find(RULE_CHAIN)?;
+    let (mut drops, mut packets) = (false, None);
+    for (_, expression) in Walk(rule.find(RULE_EXPRESSIONS)?) {
+        let (name, data) = (Walk(expression).text(EXPRESSION_NAME), Walk(expression).find(EXPRESSION_DATA));
+        let data = Walk(data.unwrap_or_default());
+        match name {
+            Some("counter") => packets = data.find(COUNTER_PACKETS).and_then(wide),
+            Some("reject") => drops = true,
+            // An extension of iptables.
+            Some("target") => drops |= matches!(data.text(TARGET_NAME), Some("REJECT" | "DROP")),
+            Some("immediate") => drops |= verdict(data) == Some(DROP),
+            _ => {}
+        }
+    }
+    drops.then(|| Some(((family, rule.text(RULE_TABLE)?.to_owned()), packets)))?
+}
+
+fn verdict(immediate: Walk<'_>) -> Option<u32> {
+    Walk(Walk(immediate.find(IMMEDIATE_DATA)?).find(DATA_VERDICT)?).number(VERDICT_CODE)
+}
+
+fn wide(value: &[u8]) -> Option<u64> {
+    value.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// Family and attributes of a message.
+fn split(payload: &[u8]) -> Option<(TableFamily, Walk<'_>)> {
+    let family = match i32::from(*payload.first()?) {
+        libc::NFPROTO_INET => TableFamily::Inet,
+        libc::NFPROTO_IPV4 => TableFamily::Ip,
+        libc::NFPROTO_IPV6 => TableFamily::Ip6,
+        libc::NFPROTO_ARP => TableFamily::Arp,
+        libc::NFPROTO_BRIDGE => TableFamily::Bridge,
+        libc::NFPROTO_NETDEV => TableFamily::Netdev,
+        _ => return None,
+    };
+    Some((family, Walk(payload.get(FAMILY_HEADER..)?)))
+}
+
+/// Numbers of hooks (`enum nf_inet_hooks` and `enum nf_dev_hooks` in linux/netfilter.h, linux/netfilter_arp.h).
+fn read_hook(family: TableFamily, number: u32) -> Option<Hook> {
+    Some(match (family, number) {
+        (TableFamily::Netdev, 0) => Hook::Ingress,
+        (TableFamily::Netdev, 1) => Hook::Egress,
+        (TableFamily::Netdev, _) => return None,
+        (TableFamily::Arp, 0) => Hook::Input,
+        (TableFamily::Arp, 1) => Hook::Output,
+        (TableFamily::Arp, _) | (_, 2) => Hook::Forward,
+        (_, 0) => Hook::Prerouting,
+        (_, 1) => Hook::Input,
+        (_, 3) => Hook::Output,
+        (_, 4) => Hook::Postrouting,
+        (_, 5) => Hook::Ingress,
+        _ => return None,
+    })
+}
