@@ -14,6 +14,7 @@ pub mod packet_filter;
 pub mod path_mtu;
 pub mod route;
 pub mod segment;
+pub mod socket;
 mod netlink;
 mod unseen;
 

@@ -1,0 +1,287 @@
+//! Live TCP sockets of this network namespace, as sock_diag(7) lists them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::inet::nlas::Nla;
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};
+use nix::libc;
+use sheave_kernel::attributes::Attributes;
+
+use crate::netlink::{Netlink, from_bytes, to_bytes};
+use crate::unseen::{Right, Unseen};
+
+/// INET_DIAG_REQ_BYTECODE, INET_DIAG_BC_S_COND and INET_DIAG_BC_D_COND (linux/inet_diag.h).
+const BYTECODE: u16 = 1;
+const LOCAL_CONDITION: u8 = 7;
+const REMOTE_CONDITION: u8 = 8;
+/// TCP_NEW_SYN_RECV (include/net/tcp_states.h): a connection that is not accepted yet.
+const NEW_SYN_RECEIVED: u32 = 1 << 12;
+/// How many sockets are returned.
+const MOST: usize = 1000;
+
+/// A TCP socket with a peer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TcpSocket {
+    /// Its own address and port.
+    pub local: SocketAddr,
+    /// Those of its peer.
+    pub remote: SocketAddr,
+    /// Its state.
+    pub state: TcpState,
+    /// Bytes that were received and not read by the program.
+    pub receive_queue: u32,
+    /// Bytes that were written and not acknowledged by the peer.
+    pub send_queue: u32,
+    /// What TCP measures; `None` for a socket that is being opened or is closed.
+    pub info: Option<TcpInfo>,
+}
+
+/// What TCP measures of a socket (`struct tcp_info` in linux/tcp.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// How often the segment that waits was sent again, without an answer.
+    pub retransmits: u8,
+    /// Segments that were sent again since the connection began.
+    pub total_retransmits: u32,
+    /// Segments that wait for an acknowledgement.
+    pub unacked: u32,
+    /// Smoothed round trip time.
+    pub rtt: Duration,
+    /// The longest segment that is sent.
+    pub send_mss: u32,
+    /// The path MTU that the kernel assumes.
+    pub path_mtu: u32,
+    /// Time since data was received.
+    pub last_received: Duration,
+    /// Bytes that the peer has acknowledged.
+    pub bytes_acked: u64,
+    /// Bytes that were received.
+    pub bytes_received: u64,
+}
+
+/// State of a TCP socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpState {
+    /// Open.
+    Established,
+    /// Asks for a connection.
+    SynSent,
+    /// Was asked for a connection.
+    SynReceived,
+    /// Has closed.
+    FinWait1,
+    /// Has closed, and the peer has acknowledged it.
+    FinWait2,
+    /// Both have closed.
+    TimeWait,
+    /// Over.
+    Close,
+    /// The peer has closed, and the program has not.
+    CloseWait,
+    /// The peer has closed first, and the program has then.
+    LastAck,
+    /// Both have closed at the same time.
+    Closing,
+    /// A state of a later kernel.
+    Other(u8),
+}
+
+/// A listening TCP socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListeningSocket {
+    /// Its address and port; the address is unspecified if it listens on all.
+    pub local: SocketAddr,
+    /// Connections that wait for the program to accept them.
+    pub accept_queue: u32,
+    /// How many may wait.
+    pub accept_queue_limit: u32,
+}
+
+/// The sockets between a client and a frontend, at most a thousand.
+///
+/// # Errors
+/// If the kernel has no sock_diag, or the sockets are too many for the time.
+pub fn of_client(client: IpAddr, frontend: SocketAddr, within: Duration) -> Result<Vec<TcpSocket>, Unseen> {
+    connected(Some(frontend), Some(SocketAddr::new(client, 0)), within)
+}
+
+/// The sockets of this machine towards an endpoint, at most a thousand.
+///
+/// # Errors
+/// As [`of_client`].
+pub fn to_endpoint(endpoint: SocketAddr, within: Duration) -> Result<Vec<TcpSocket>, Unseen> {
+    connected(None, Some(endpoint), within)
+}
+
+/// The sockets that listen on a frontend's address and port, or on its port of all addresses. With SO_REUSEPORT there are several.
+///
+/// # Errors
+/// As [`of_client`].
+pub fn listening(frontend: SocketAddr, within: Duration) -> Result<Vec<ListeningSocket>, Unseen> {
+    // Of all addresses, since the filter has no "or".
+    let any = SocketAddr::new(unspecified(frontend.ip()), frontend.port());
+    let listening = StateFlags::LISTEN.bits();
+    let mut found = list(Some(any), None, listening, within, |response| {
+        let local = local(response);
+        let matches = local.ip().is_unspecified() && (local.is_ipv6() || frontend.is_ipv4());
+        (local.ip() == frontend.ip() || matches).then_some(ListeningSocket {
+            local,
+            accept_queue: response.header.recv_queue,
+            accept_queue_limit: response.header.send_queue,
+        })
+    })?;
+    found.sort_by_key(|socket| socket.local.ip().is_unspecified());
+    Ok(found)
+}
+
+fn connected(
+    local_addr: Option<SocketAddr>,
+    remote_addr: Option<SocketAddr>,
+    within: Duration,
+) -> Result<Vec<TcpSocket>, Unseen> {
+    let states = (StateFlags::all() - StateFlags::LISTEN).bits() | NEW_SYN_RECEIVED;
+    list(local_addr, remote_addr, states, within, |response| {
+        Some(TcpSocket {
+            local: local(response),
+            remote: remote(response),
+            state: read_state(response.header.state),
+            receive_queue: response.header.recv_queue,
+            send_queue: response.header.send_queue,
+            info: response.nlas.iter().find_map(|nla| match nla {
+                Nla::TcpInfo(bytes) => read_info(bytes),
+                _ => None,
+            }),
+        })
+    })
+}
+
+/// The sockets with these addresses and ports, where 0 and the unspecified address stand for any. Sockets of IPv6 that carry IPv4 are
+/// listed as IPv4.
+fn list<T>(
+    local_addr: Option<SocketAddr>,
+    remote_addr: Option<SocketAddr>,
+    states: u32,
+    within: Duration,
+    read: impl Fn(&InetResponse) -> Option<T>,
+) -> Result<Vec<T>, Unseen> {
+    let is_ipv4 = local_addr.or(remote_addr).is_none_or(|addr| addr.is_ipv4());
+    let families: &[i32] = if is_ipv4 { &[libc::AF_INET, libc::AF_INET6] } else { &[libc::AF_INET6] };
+    let condition = [
+        local_addr.map(|addr| condition(LOCAL_CONDITION, addr)),
+        remote_addr.map(|addr| condition(REMOTE_CONDITION, addr)),
+    ];
+    let bytecode = join(condition.into_iter().flatten());
+    let dump = || -> io::Result<Vec<T>> {
+        let mut netlink = Netlink::open(libc::NETLINK_SOCK_DIAG, within)?;
+        let mut all = Vec::new();
+        for family in families {
+            let (kind, mut body) = to_bytes(&request(*family as u8, states));
+            body.extend_from_slice(Attributes::new().bytes(BYTECODE, &bytecode).as_bytes());
+            all.append(&mut netlink.dump(kind, &body, |found: &mut Vec<T>, kind, payload| {
+                if let Some(SockDiagMessage::InetResponse(response)) = from_bytes(kind, payload)
+                    && found.len() < MOST
+                {
+                    found.extend(read(&response));
+                }
+            })?);
+        }
+        Ok(all)
+    };
+    dump().map_err(|error| Unseen::from_io("TCP sockets", &error, Right::Nothing, "sock_diag of TCP"))
+}
+
+fn request(family: u8, states: u32) -> SockDiagMessage {
+    SockDiagMessage::InetRequest(InetRequest {
+        family,
+        protocol: libc::IPPROTO_TCP as u8,
+        extensions: ExtensionFlags::INFO,
+        states: StateFlags::from_bits_retain(states),
+        socket_id: SocketId::new_v4(),
+    })
+}
+
+/// A condition of the kernel's filter (`struct inet_diag_hostcond` in linux/inet_diag.h).
+struct Condition {
+    side: u8,
+    host: Vec<u8>,
+}
+
+fn condition(side: u8, addr: SocketAddr) -> Condition {
+    let (family, octets) = match addr.ip() {
+        IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (libc::AF_INET6, ip.octets().to_vec()),
+    };
+    // An unspecified family stands for both; -1 for any port.
+    let (family, octets) =
+        if addr.ip().is_unspecified() { (libc::AF_UNSPEC, vec![]) } else { (family, octets) };
+    let port = if addr.port() == 0 { -1 } else { i32::from(addr.port()) };
+    let host = [&[family as u8, (octets.len() * 8) as u8, 0, 0][..], &port.to_ne_bytes(), &octets].concat();
+    Condition { side, host }
+}
+
+/// Conditions that all hold: each goes on with the next one, or jumps past the end, which rejects (`inet_diag_bc_run` in
+/// net/ipv4/inet_diag.c).
+fn join(conditions: impl Iterator<Item = Condition>) -> Vec<u8> {
+    const OPERATION: usize = 4;
+    let conditions: Vec<Condition> = conditions.collect();
+    let mut left: usize = conditions.iter().map(|condition| OPERATION + condition.host.len()).sum();
+    let mut bytecode = Vec::new();
+    for condition in conditions {
+        let length = OPERATION + condition.host.len();
+        bytecode.extend([condition.side, length as u8]);
+        bytecode.extend(((left + 4) as u16).to_ne_bytes());
+        bytecode.extend(condition.host);
+        left -= length;
+    }
+    bytecode
+}
+
+fn unspecified(like: IpAddr) -> IpAddr {
+    if like.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() }
+}
+
+fn local(response: &InetResponse) -> SocketAddr {
+    let id = &response.header.socket_id;
+    SocketAddr::new(id.source_address.to_canonical(), id.source_port)
+}
+
+fn remote(response: &InetResponse) -> SocketAddr {
+    let id = &response.header.socket_id;
+    SocketAddr::new(id.destination_address.to_canonical(), id.destination_port)
+}
+
+fn read_state(state: u8) -> TcpState {
+    match state {
+        1 => TcpState::Established,
+        2 => TcpState::SynSent,
+        3 | 12 => TcpState::SynReceived,
+        4 => TcpState::FinWait1,
+        5 => TcpState::FinWait2,
+        6 => TcpState::TimeWait,
+        7 => TcpState::Close,
+        8 => TcpState::CloseWait,
+        9 => TcpState::LastAck,
+        11 => TcpState::Closing,
+        other => TcpState::Other(other),
+    }
+}
+
+/// Reads by places, since the structure grows with the kernel's version.
+fn read_info(bytes: &[u8]) -> Option<TcpInfo> {
+    let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let wide = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    Some(TcpInfo {
+        retransmits: *bytes.get(2)?,
+        total_retransmits: word(100)?,
+        unacked: word(24)?,
+        rtt: Duration::from_micros(word(68)?.into()),
+        send_mss: word(16)?,
+        path_mtu: word(60)?,
+        last_received: Duration::from_millis(word(52)?.into()),
+        bytes_acked: wide(120)?,
+        bytes_received: wide(128)?,
+    })
+}
