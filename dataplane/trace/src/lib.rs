@@ -8,6 +8,7 @@
 pub mod capture;
 pub mod conntrack;
 pub mod conntrack;
+pub mod endpoint_probe;
 pub mod link;
 pub mod neighbour;
 pub mod packet_filter;
