@@ -7,6 +7,7 @@
 
 pub mod capture;
 pub mod conntrack;
+pub mod capture;
 pub mod conntrack;
 pub mod endpoint_probe;
 pub mod link;
