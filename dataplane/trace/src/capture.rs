@@ -146,7 +146,7 @@ impl Listener {
         Ok(Self { socket: open().map_err(|error| unseen(&error))?, begun: Instant::now() })
     }
 
-    /// Writes packets until a bound is reached or `stop` is set.
+    /// Writes packets until a bound is reached or `stop` is set. Those that wait then are still written, for a tenth of a second at most.
     ///
     /// # Errors
     /// If packets cannot be received, or the file cannot be written.
@@ -162,13 +162,21 @@ impl Listener {
         let mut captured = Captured { packets: 0, bytes: header.len() as u64, ended_by: EndedBy::Packets };
         // The whole packet is read, since ICMP quotes at any place; only a part of it is written.
         let mut buffer = vec![0; usize::from(u16::MAX)];
+        let mut ending: Option<(EndedBy, Instant)> = None;
         while captured.packets < bounds.packets {
-            if self.begun.elapsed() >= bounds.time || stop.load(Ordering::Relaxed) {
-                let stopped = self.begun.elapsed() < bounds.time;
-                captured.ended_by = if stopped { EndedBy::Stopped } else { EndedBy::Time };
+            if ending.is_none() {
+                let stopped = stop.load(Ordering::Relaxed).then_some(EndedBy::Stopped);
+                let over = (self.begun.elapsed() >= bounds.time).then_some(EndedBy::Time);
+                ending = over.or(stopped).map(|ended_by| (ended_by, Instant::now()));
+            }
+            let received = self.receive(&mut buffer, ending.is_some())?;
+            if let Some((ended_by, since)) = ending
+                && (received.is_none() || since.elapsed() > TICK)
+            {
+                captured.ended_by = ended_by;
                 break;
             }
-            let Some(packet) = self.receive(&mut buffer)? else { continue };
+            let Some(packet) = received else { continue };
             let kept = packet.length.min(buffer.len());
             if !conversations.iter().any(|conversation| conversation.has(&buffer[..kept])) {
                 continue;
@@ -187,12 +195,13 @@ impl Listener {
         Ok(captured)
     }
 
-    /// `None`: nothing waits.
-    fn receive(&self, buffer: &mut [u8]) -> Result<Option<Packet>, Unseen> {
+    /// `None`: nothing has come for a while, or, when the capture ends, nothing waits.
+    fn receive(&self, buffer: &mut [u8], ends: bool) -> Result<Option<Packet>, Unseen> {
         let mut space = cmsg_space!(TimeSpec);
         let mut parts = [IoSliceMut::new(buffer)];
         // With this flag, the length is that of the packet and not of what fits.
-        let flags = MsgFlags::MSG_TRUNC;
+        let now = if ends { MsgFlags::MSG_DONTWAIT } else { MsgFlags::empty() };
+        let flags = MsgFlags::MSG_TRUNC | now;
         match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut parts, Some(&mut space), flags) {
             Ok(message) => Ok(Packet::of(&message)),
             // The latter: an interface went down.

@@ -220,6 +220,7 @@ impl<'a> TcpAttempt<'a> {
     fn begin(endpoint: SocketAddr, probe: &TcpProbe<'a>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(endpoint), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
+        report_icmp(&socket, endpoint)?;
         if let Some(from) = probe.from {
             // The kernel chooses a port when it knows the destination, so that none runs out.
             setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
@@ -234,15 +235,19 @@ impl<'a> TcpAttempt<'a> {
     }
 
     fn on_connected(&mut self) -> Option<TcpProbed> {
+        let now = Instant::now();
         match self.socket.take_error() {
-            Ok(None) => {}
+            Ok(None) => self.connected = Some((now, now.duration_since(self.begun))),
+            // A connection that is not established is refused; this one was reset since (`tcp_reset` in net/ipv4/tcp_input.c).
+            Ok(Some(error)) if is_reset(&error) => {
+                self.connected = Some((now, now.duration_since(self.begun)));
+                return Some(self.over(End::Reset(Duration::ZERO)));
+            }
             Ok(Some(error)) | Err(error) => return Some(tcp_failed(&error)),
         }
-        let now = Instant::now();
-        self.connected = Some((now, now.duration_since(self.begun)));
         if let Some(bytes) = self.probe.send
             && let Err(error) = self.socket.send_with_flags(bytes, libc::MSG_NOSIGNAL)
-            && error.kind() != io::ErrorKind::WouldBlock
+            && is_reset(&error)
         {
             return Some(self.over(End::Reset(now.elapsed())));
         }
@@ -257,10 +262,9 @@ impl<'a> TcpAttempt<'a> {
                 self.received += length;
                 None
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                None
-            }
-            Err(_) => Some(self.over(End::Reset(since.elapsed()))),
+            Err(error) if is_reset(&error) => Some(self.over(End::Reset(since.elapsed()))),
+            // Nothing waits, or ICMP reported something that leaves the connection open.
+            Err(_) => None,
         }
     }
 
@@ -296,6 +300,16 @@ impl Attempt for TcpAttempt<'_> {
     }
 }
 
+/// Has a socket hear of every ICMP report at once. Without that, TCP keeps most of them to itself until it gives up, and even "port
+/// unreachable" if it arrives while the program is still in connect(2) (`tcp_v4_err` in net/ipv4/tcp_ipv4.c, `tcp_v6_err`).
+fn report_icmp(socket: &Socket, endpoint: SocketAddr) -> io::Result<()> {
+    match endpoint {
+        SocketAddr::V4(_) => setsockopt(socket, sockopt::Ipv4RecvErr, &true)?,
+        SocketAddr::V6(_) => setsockopt(socket, sockopt::Ipv6RecvErr, &true)?,
+    }
+    Ok(())
+}
+
 fn tcp_failed(error: &io::Error) -> TcpProbed {
     match read_error(error) {
         Failure::Refused => TcpProbed::Refused,
@@ -317,15 +331,10 @@ impl UdpAttempt {
     fn begin(endpoint: SocketAddr, probe: &UdpProbe<'_>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(endpoint), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
+        report_icmp(&socket, endpoint)?;
         let any: IpAddr = match endpoint {
-            SocketAddr::V4(_) => {
-                setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?;
-                Ipv4Addr::UNSPECIFIED.into()
-            }
-            SocketAddr::V6(_) => {
-                setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
-                Ipv6Addr::UNSPECIFIED.into()
-            }
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         socket.bind(&SocketAddr::new(probe.from.unwrap_or(any), 0).into())?;
         socket.send_to(probe.send, &endpoint.into())?;
@@ -370,6 +379,10 @@ impl Attempt for UdpAttempt {
     }
 }
 
+fn is_reset(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ECONNRESET | libc::EPIPE))
+}
+
 enum Failure {
     Refused,
     Unreachable(Errno),
@@ -379,7 +392,7 @@ enum Failure {
 /// Errors that ICMP and missing routes cause (`icmp_err_convert` in net/ipv4/icmp.c, `tab_unreach` in net/ipv6/icmp.c).
 fn read_error(error: &io::Error) -> Failure {
     match error.raw_os_error() {
-        Some(libc::ECONNREFUSED | libc::ECONNRESET) => Failure::Refused,
+        Some(libc::ECONNREFUSED) => Failure::Refused,
         Some(
             code @ (libc::EHOSTUNREACH
             | libc::ENETUNREACH

@@ -7,17 +7,15 @@
 
 pub mod capture;
 pub mod conntrack;
-pub mod capture;
-pub mod conntrack;
 pub mod endpoint_probe;
 pub mod link;
 pub mod neighbour;
+mod netlink;
 pub mod packet_filter;
 pub mod path_mtu;
 pub mod route;
 pub mod segment;
 pub mod socket;
-mod netlink;
 mod unseen;
 
 pub use sheave_announce::MacAddress;

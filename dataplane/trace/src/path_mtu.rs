@@ -1,7 +1,8 @@
 //! Path MTU: which sizes of packets reach a peer and come back, by ICMP echo that no router may fragment.
 //!
-//! Packets are written with their IP header: the kernel then sends them whole, whatever it has learned of the path (`raw_send_hdrinc` in
-//! net/ipv4/raw.c, `rawv6_send_hdrinc` in net/ipv6/raw.c).
+//! Packets are written with their IP header, and what the kernel has learned of the path does not count (IP_PMTUDISC_PROBE), so each
+//! leaves whole (`raw_send_hdrinc` in net/ipv4/raw.c, `rawv6_send_hdrinc` in net/ipv6/raw.c). As after any packet, the kernel keeps
+//! for some minutes what a router then reports.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -12,6 +13,9 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno as NixErrno;
 use nix::libc;
 use nix::sys::socket::{SockaddrIn6, SockaddrStorage, recvfrom};
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
 use sheave_announce::frame::{icmpv6_checksum, internet_checksum};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -106,11 +110,13 @@ fn open(peer: IpAddr) -> io::Result<Socket> {
         IpAddr::V4(_) => {
             let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4))?;
             socket.set_header_included_v4(true)?;
+            set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE)?;
             Ok(socket)
         }
         IpAddr::V6(_) => {
             let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6))?;
             socket.set_header_included_v6(true)?;
+            set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::PROBE)?;
             Ok(socket)
         }
     }
@@ -269,7 +275,7 @@ fn skip_ipv4(packet: &[u8]) -> Option<&[u8]> {
     (*packet.get(9)? == ICMP && length >= IPV4_HEADER).then(|| packet.get(length..))?
 }
 
-/// An echo request of `size` bytes with its IP header. The size is even or one less, for the checksum.
+/// An echo request of `size` bytes with its IP header; of an odd size, one byte less, for the checksum.
 fn packet(source: IpAddr, destination: IpAddr, identifier: u16, sequence: u16, size: usize) -> Vec<u8> {
     let head = |kind: u8| [&[kind, 0, 0, 0][..], &identifier.to_be_bytes(), &sequence.to_be_bytes()].concat();
     match (source, destination) {

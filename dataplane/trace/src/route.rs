@@ -136,7 +136,9 @@ pub fn input(client: IpAddr, frontend: IpAddr, interface_index: u32) -> Result<A
         Ok(message) => {
             let kind = read_kind(message.header.kind);
             // Without forwarding, IPv4 has no such route, and IPv6 drops the packet later (`ip6_forward` in net/ipv6/ip6_output.c).
-            let dropped = kind == RouteKind::Unicast && frontend.is_ipv6() && !forwards(frontend)?;
+            let dropped = kind == RouteKind::Unicast
+                && frontend.is_ipv6()
+                && !forwards(frontend, &interface(interface_index).name)?;
             return Ok(if dropped { Admission::NotForwarded } else { Admission::Admitted(kind) });
         }
         Err(error) => error,
@@ -145,9 +147,11 @@ pub fn input(client: IpAddr, frontend: IpAddr, interface_index: u32) -> Result<A
         // `fib_validate_source` in net/ipv4/fib_frontend.c; Linux 6.14 and later answer EINVAL instead.
         Some(libc::EXDEV) => Ok(Admission::ReversePathFilter),
         Some(libc::EINVAL) => invalid(client, frontend, interface_index),
-        Some(libc::EHOSTUNREACH) if !forwards(frontend)? && kind_of(frontend) == Some(RouteKind::Unicast) => {
-            Ok(Admission::NotForwarded)
-        }
+        // Without forwarding, IPv4 has this error for every route (`ip_route_input_slow`).
+        Some(libc::EHOSTUNREACH) => Ok(match kind_of(frontend) {
+            Some(RouteKind::Unicast) => Admission::NotForwarded,
+            kind => Admission::Refused(kind.unwrap_or(RouteKind::Unreachable)),
+        }),
         Some(libc::ENODEV) => {
             let reason = format!("there is no interface {interface_index}");
             Err(Unseen::new(WHAT, Missing::Link(reason)))
@@ -172,16 +176,16 @@ pub fn rp_filter(interface: &str) -> Result<ReversePath, Unseen> {
     })
 }
 
-/// Whether the kernel forwards packets of the family of an address.
+/// Whether the kernel forwards packets that arrive on an interface, of the family of an address. For IPv6, one setting has all interfaces.
 ///
 /// # Errors
 /// If the file cannot be read.
-pub fn forwards(of: IpAddr) -> Result<bool, Unseen> {
+pub fn forwards(of: IpAddr, interface: &str) -> Result<bool, Unseen> {
     let path = match of {
-        IpAddr::V4(_) => "/proc/sys/net/ipv4/ip_forward",
-        IpAddr::V6(_) => "/proc/sys/net/ipv6/conf/all/forwarding",
+        IpAddr::V4(_) => format!("/proc/sys/net/ipv4/conf/{interface}/forwarding"),
+        IpAddr::V6(_) => "/proc/sys/net/ipv6/conf/all/forwarding".to_owned(),
     };
-    Ok(read_number(path)? != 0)
+    Ok(read_number(&path)? != 0)
 }
 
 fn read_number(path: &str) -> Result<u32, Unseen> {
