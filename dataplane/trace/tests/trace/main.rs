@@ -10,6 +10,7 @@ mod endpoints;
 mod network;
 mod packet_filter;
 mod path_mtu;
+mod rights;
 mod routes;
 mod segment;
 mod sockets;
