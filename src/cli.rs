@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use clap_complete::Shell;
 use sheave_console::arguments::{
     ApiServerArgs, Diff, Events, Explain, Gateways, ManifestArgs, NodeArgs, Routes, RunningArgs, Status,
-    TextFormat, Top, Validate, Watch,
+    TextFormat, Top, Trace, Validate, Watch,
 };
 use sheave_console::exit::Exit;
 
@@ -64,6 +64,12 @@ pub(crate) enum Command {
     /// Lists the rule behind each decision and what happens to each endpoint. Exits 0 even if the Service is not served, and 65 if
     /// the Service or port does not exist.
     Explain(Explain),
+    /// Find out where a client's packet goes, or where it stops
+    ///
+    /// The gateway looks at what it decides, who answers for the address, the way to the client and back, packet filters, connection
+    /// tracking, its sockets, the client's connections, and connects to each endpoint. It changes nothing, and says what it could not
+    /// see. Exits 0 (the packet arrives), 1 (it stops or may stop) or 65 (no such Service or port).
+    Trace(Trace),
     /// Follow a running gateway's decision for a client of a Service
     ///
     /// Prints the state, then a line for each change: endpoints, their states, the action, shares of clusters, addresses, the announcing
@@ -211,9 +217,9 @@ impl Cli {
                 running.plugin = plugin;
             }
             match &cli.command {
-                Command::Explain(Explain { asked, .. }) | Command::Watch(Watch { asked, .. }) => {
-                    asked.check()
-                }
+                Command::Explain(Explain { asked, .. })
+                | Command::Trace(Trace { asked, .. })
+                | Command::Watch(Watch { asked, .. }) => asked.check(),
                 Command::Events(events) => events.service(String::new).map(drop),
                 Command::Diff(diff) => diff.check(),
                 Command::Man { command: Some(name) } if Self::command().find_subcommand(name).is_none() => {
@@ -256,6 +262,7 @@ impl Cli {
             // The process that is queried has its own node name.
             Command::Watch(Watch { running, .. })
             | Command::Events(Events { running, .. })
+            | Command::Trace(Trace { running, .. })
             | Command::Status(Status { running, .. })
             | Command::Gateways(Gateways { running, .. })
             | Command::Top(Top { running, .. }) => (None, Some(&running.api)),
@@ -277,6 +284,7 @@ impl Command {
             Self::Diff(Diff { running, .. })
             | Self::Watch(Watch { running, .. })
             | Self::Events(Events { running, .. })
+            | Self::Trace(Trace { running, .. })
             | Self::Status(Status { running, .. })
             | Self::Gateways(Gateways { running, .. })
             | Self::Top(Top { running, .. }) => Some(running),

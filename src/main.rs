@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use sheave_console::admin_server::AdminServer;
 use sheave_console::arguments::RunningArgs;
 use sheave_console::exit::Exit;
-use sheave_console::{diff, inspect, top, validate, watch};
+use sheave_console::{diff, inspect, top, trace, validate, watch};
 
 use cli::{Cli, Command};
 use commands::{completions, demo, migrate, status_here, uninstall, version};
@@ -53,6 +53,7 @@ fn execute(cli: Cli) -> Exit {
         (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),
         (Command::Gateway(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::Api),
         (Command::Controller(_), Ok(config)) => serve(&config, controller::run(&config, origin)),
+        (Command::Trace(options), Ok(config)) => trace::run(&options, &console_options(&config)),
         (Command::Events(events), Ok(config)) => inspect::events(&events, &console_options(&config)),
         (Command::Watch(options), Ok(config)) => with_server(&options.running, &config, |server| {
             serve(&config, watch::run(&options, &console_options(&config), server))

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sheave_console::exit::Exit;
-use sheave_console::http::admin;
-use sheave_console::http::history::History;
-use sheave_console::http::live::LivePages;
+use sheave_console::http::admin::{self, LookingPages};
 use sheave_console::http::metrics::recorder;
 use sheave_console::http::metrics::scrape::ScrapeQueue;
 use sheave_console::http::query::{Query, QuerySender};
@@ -255,9 +253,7 @@ async fn listen(
         let healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let report = report
             .map(|listener| report::serve(listener, app.report(), queries.clone(), shares.pages.clone()));
-        let live = LivePages::start(app.observer(), queries.clone());
-        let history = History::start(app.observer(), queries.clone(), memory.as_deref(), &node);
-        let pages = (live, history);
+        let pages = LookingPages::start(&app.observer(), queries, memory.as_deref(), &node);
         let admin = admin::serve(admin, queries.clone(), scrapes, pages, &node, shares.admin.clone());
         let optional = [healthz_listen.zip(healthz), report_listen.zip(report), metrics_listen.zip(metrics)];
         Servers::new(optional.into_iter().flatten().chain([(admin_listen, admin)]).collect())

@@ -55,4 +55,5 @@ mod streams;
 mod system_calls;
 mod takeover;
 mod top;
+mod trace;
 mod watch;

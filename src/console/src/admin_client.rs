@@ -40,9 +40,30 @@ pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
     get_within(PATIENCE, authority, path)
 }
 
-fn get_within(patience: Duration, authority: &str, path: &str) -> Result<Reply, String> {
+/// Like [`get`], within this time.
+pub(crate) fn get_within(patience: Duration, authority: &str, path: &str) -> Result<Reply, String> {
+    within(patience, request(authority, path))
+}
+
+/// Gets a file.
+///
+/// # Errors
+/// If the server does not answer, or refuses, with the reason as text.
+pub(crate) fn download(authority: &str, path: &str) -> Result<Bytes, String> {
+    let file = async {
+        let answer = send(authority, path).await?;
+        if !answer.status().is_success() {
+            return Err(collect(answer).await?.refusal().into());
+        }
+        Ok(Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes())
+    };
+    within(PATIENCE, file)
+}
+
+/// Blocks this thread until the answer is there, or the time is over.
+fn within<T>(patience: Duration, answer: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answer = async { timeout(patience, request(authority, path)).await };
+    let answer = async { timeout(patience, answer).await };
     match runtime.map_err(|error| error.to_string())?.block_on(answer) {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("timed out after {} s", patience.as_secs())),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-pub use self::commands::{Events, Explain, Gateways, Routes, Status, Top, Validate, Watch};
+pub use self::commands::{Events, Explain, Gateways, Routes, Status, Top, Trace, Validate, Watch};
 pub use self::diff::Diff;
 pub use self::question::QuestionArgs;
 
@@ -52,7 +52,7 @@ pub struct RunningArgs {
     ///
     /// The default, if --kubeconfig or --context selects the cluster, is a ready gateway of that cluster; `kubectl sheave` uses it also
     /// where nothing listens on `admin.listen`.
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, alias = "from", value_name = "NODE")]
     pub gateway: Option<String>,
     /// API server of the cluster.
     #[command(flatten)]

@@ -1,6 +1,8 @@
 //! `sheave routes`, `explain`, `events`, `status` and `gateways`: the decisions of a gateway, projected from manifests or queried from a
 //! running one.
 
+use std::time::Duration;
+
 use serde::de::DeserializeOwned;
 use sheave_control::sources::connection::default_namespace;
 
@@ -222,6 +224,18 @@ fn query<T: DeserializeOwned>(running: &RunningArgs, config: &Options, path: &st
 pub(crate) fn unanswered(authority: &str, why: &str) -> Exit {
     complain(&format!("the gateway at http://{authority} does not answer: {why}"));
     Exit::Unavailable
+}
+
+/// Gets a path within this time, and returns the status code and the parsed body.
+///
+/// # Errors
+/// If there is no such answer, as text.
+pub(crate) fn parsed_within<T: DeserializeOwned>(
+    patience: Duration,
+    authority: &str,
+    path: &str,
+) -> Result<(u16, T), String> {
+    read(&admin_client::get_within(patience, authority, path)?, path)
 }
 
 /// Gets a path, and returns the status code and the parsed body.

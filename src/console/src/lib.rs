@@ -17,6 +17,7 @@ pub mod stdout;
 #[cfg(test)]
 mod test_gateways;
 pub mod top;
+pub mod trace;
 pub mod validate;
 pub mod views;
 pub mod watch;

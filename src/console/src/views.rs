@@ -18,6 +18,7 @@ pub mod status;
 pub mod steering;
 pub mod text_table;
 pub mod top;
+pub(crate) mod trace;
 pub mod traffic;
 pub mod validation;
 pub mod watch;

@@ -1,5 +1,6 @@
 //! Arguments of the commands that query a process or read manifests.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -51,6 +52,33 @@ pub struct Watch {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = LineFormat::Text)]
     pub output: LineFormat,
+}
+
+/// `sheave trace`.
+#[derive(Debug, PartialEq, Args)]
+pub struct Trace {
+    /// Service, client and frontend.
+    #[command(flatten)]
+    pub asked: QuestionArgs,
+    /// Capture the client's packets on both sides of the gateway for DURATION, for example 10s (at most 60s), headers only
+    #[arg(long, value_name = "DURATION", value_parser = parse_capture)]
+    pub capture: Option<Duration>,
+    /// File for captured packets [default: NAMESPACE-NAME.pcap in this folder]
+    #[arg(long, value_name = "FILE", requires = "capture")]
+    pub pcap: Option<PathBuf>,
+    /// Running process to query.
+    #[command(flatten)]
+    pub running: RunningArgs,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
+    pub output: TextFormat,
+}
+
+/// Parses the length of a capture.
+fn parse_capture(text: &str) -> Result<Duration, String> {
+    let length = parse_duration(text)?;
+    let whole = length.subsec_nanos() == 0 && (1..=60).contains(&length.as_secs());
+    if whole { Ok(length) } else { Err("capture for 1s to 60s, in whole seconds".to_owned()) }
 }
 
 /// `sheave events`.

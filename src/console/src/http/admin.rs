@@ -4,6 +4,7 @@
 //! loop only adds what it alone knows.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,6 +12,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sheave_control::sources::connection::Connection;
+use sheave_dataplane::Observer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -24,13 +26,32 @@ use crate::http::query::{ProbeResult, Query, QuerySender, ask};
 use crate::http::server::guarded::{Authorization, GuardedListener, Page};
 use crate::http::server::tls::TlsFiles;
 use crate::http::server::{Connections, Server};
+use crate::http::trace::Tracer;
+
+/// Pages that look at more than the control loop knows.
+pub struct LookingPages {
+    live: LivePages,
+    history: History,
+    tracer: Tracer,
+}
+
+impl LookingPages {
+    /// Starts the live updates and the memory of events, which is kept in `state_dir` if there is one.
+    pub fn start(observer: &Observer, queries: &QuerySender, state_dir: Option<&Path>, node: &str) -> Self {
+        Self {
+            live: LivePages::start(observer.clone(), queries.clone()),
+            history: History::start(observer.clone(), queries.clone(), state_dir, node),
+            tracer: Tracer::new(observer.clone(), queries.clone()),
+        }
+    }
+}
 
 /// Serves on `listener` until the result is dropped.
 pub fn serve(
     listener: TcpListener,
     queries: QuerySender,
     scrapes: ScrapeQueue,
-    (live, history): (LivePages, History),
+    LookingPages { live, history, tracer }: LookingPages,
     node: &str,
     connections: Connections,
 ) -> Server {
@@ -43,6 +64,7 @@ pub fn serve(
         .merge(gateway_pages::router(queries.clone(), Asker::Administrator))
         .merge(live.router())
         .merge(history.router())
+        .merge(tracer.router())
         .merge(page::of_gateway())
         .merge(metrics_page(queries, scrapes));
     Server::start(listener, admin_guard::guarded(router, node).merge(probes), connections)

@@ -41,7 +41,7 @@ pub(crate) const EVENTS_PATH: &str = "/api/events";
 
 /// Memory of this gateway. Clones share it.
 #[derive(Clone, Debug)]
-pub struct History {
+pub(crate) struct History {
     node: String,
     memory: Arc<Mutex<Memory>>,
 }
@@ -49,7 +49,12 @@ pub struct History {
 impl History {
     /// Reads what earlier processes left in `state_dir`, and records until the control loop behind `queries` has ended. Without a folder,
     /// the memory ends with this process.
-    pub fn start(observer: Observer, queries: QuerySender, state_dir: Option<&Path>, node: &str) -> Self {
+    pub(crate) fn start(
+        observer: Observer,
+        queries: QuerySender,
+        state_dir: Option<&Path>,
+        node: &str,
+    ) -> Self {
         let file = state_dir.map(EventFile::in_folder);
         let mut memory = Memory::default();
         file.iter().flat_map(EventFile::read).for_each(|event| memory.timeline.push(event));

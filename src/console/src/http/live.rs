@@ -40,7 +40,7 @@ const MOST_SERVICES: usize = 200;
 
 /// Live updates of status pages. Clones share the computation.
 #[derive(Clone)]
-pub struct LivePages {
+pub(super) struct LivePages {
     observer: Observer,
     started: Instant,
     joins: mpsc::Sender<Join>,
@@ -49,7 +49,7 @@ pub struct LivePages {
 
 impl LivePages {
     /// Starts the updates from `observer` of the data plane and `queries` to the control loop.
-    pub fn start(observer: Observer, queries: QuerySender) -> Self {
+    pub(super) fn start(observer: Observer, queries: QuerySender) -> Self {
         let (joins, joining) = mpsc::channel(MOST_STREAMS);
         let started = Instant::now();
         tokio::spawn(Ticker::new(observer.clone(), queries, started).run(joining));

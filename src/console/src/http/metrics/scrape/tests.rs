@@ -10,11 +10,11 @@ use tokio::net::TcpListener;
 use super::super::tests::{dataplane, frontend, table};
 use super::*;
 use crate::connection_log::LineCounts;
+use crate::http::admin::{self, LookingPages};
 use crate::http::health::Health;
 use crate::http::metrics::SeriesLimits;
 use crate::http::query::Query;
 use crate::http::server::{Connections, Server};
-use crate::http::{admin, history::History, live::LivePages};
 use crate::views::status::ProcessView;
 
 /// Long enough for a loaded machine.
@@ -50,9 +50,7 @@ async fn start(frontends: u32, patience: Duration) -> ScrapedServer {
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let live = LivePages::start(dataplane.observer(), queries.clone());
-    let history = History::start(dataplane.observer(), queries.clone(), None, "n");
-    let pages = (live, history);
+    let pages = LookingPages::start(&dataplane.observer(), &queries, None, "n");
     let server = admin::serve(listener, queries, scrapes.clone(), pages, "n", Connections::of_admin(8));
     ScrapedServer { addr, scrapes, _server: server, _dataplane: dataplane }
 }

@@ -1,0 +1,221 @@
+//! `/api/trace`: follows a client's packet through this gateway. Each step looks at the machine, its neighbours or the endpoints, from
+//! where the gateway's own packets go; nothing is changed. What would stop the packet first is the verdict.
+
+mod address;
+mod arrival;
+mod capturing;
+mod connection;
+mod endpoints;
+mod listener;
+mod machine;
+mod packet_size;
+mod service;
+mod subject;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path as UrlPath, Query as UrlQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use sheave_control::api::problem::reason;
+use sheave_dataplane::Observer;
+use sheave_model::FrontendAddr;
+use sheave_trace::link::{self, Link};
+use tokio::sync::Semaphore;
+
+use self::capturing::Capture;
+use self::subject::Subject;
+use crate::http::gateway_pages::{JSON, bad_request, question, stuck};
+use crate::http::query::{Query, QuerySender, ask};
+use crate::views::View as _;
+use crate::views::explain::{Question, QuestionQuery, outcome};
+use crate::views::trace::{CaptureView, StepState, StepView, TraceView, VerdictView};
+
+/// Path of a trace; with a capture, of as many seconds as stand behind it.
+pub(crate) const TRACE_PATH: &str = "/api/trace";
+/// Path of the last capture's file.
+const FILE_PATH: &str = "/api/capture.pcap";
+/// Limit of traces at a time. Each one uses some threads and sockets for up to three seconds.
+const AT_ONCE: usize = 2;
+
+/// Traces packets through this gateway. Clones share the limits.
+#[derive(Clone)]
+pub(crate) struct Tracer {
+    observer: Observer,
+    queries: QuerySender,
+    room: Arc<Semaphore>,
+    /// One capture at a time.
+    capturing: Arc<Semaphore>,
+    /// File of the last capture.
+    file: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Tracer {
+    pub(crate) fn new(observer: Observer, queries: QuerySender) -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self { observer, queries, room: semaphore(AT_ONCE), capturing: semaphore(1), file: Arc::default() }
+    }
+
+    /// Routes of traces and captures.
+    pub(crate) fn router(self) -> Router {
+        Router::new()
+            .route(TRACE_PATH, get(trace))
+            .route(&format!("{TRACE_PATH}/{{seconds}}"), get(trace_with_capture))
+            .route(FILE_PATH, get(file))
+            .with_state(self)
+    }
+
+    /// Answers with a trace, and with a capture of this length.
+    async fn answer(self, asked: Question, capture: Option<Duration>) -> Response {
+        let busy =
+            |what: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{what}; try again\n")).into_response();
+        let Ok(_place) = Arc::clone(&self.room).try_acquire_owned() else {
+            return busy("other traces are running");
+        };
+        let _capturing = match capture.map(|_| Arc::clone(&self.capturing).try_acquire_owned()) {
+            Some(Err(_)) => return busy("another capture is running"),
+            permit => permit,
+        };
+        let client = asked.client;
+        let Ok(answer) = ask(&self.queries, |reply| Query::Explain(asked, reply)).await else {
+            return stuck();
+        };
+        let Ok(overview) = ask(&self.queries, |reply| Query::Overview(None, reply)).await else {
+            return stuck();
+        };
+        let overloaded = overview.objects.as_ref().and_then(|objects| {
+            objects.problems.iter().find(|problem| problem.reason == reason::OVERLOADED).cloned()
+        });
+        if let (Some(problem), Some(_)) = (overloaded, capture) {
+            let why = format!("this machine is at its limit, so nothing is captured: {}\n", problem.message);
+            return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+        }
+        let traced = tokio::task::spawn_blocking(move || {
+            let subject = Subject::new(answer, overview, &self.observer, client);
+            let exists = subject.exists;
+            (exists, self.follow(&subject, capture))
+        });
+        let Ok((exists, view)) = traced.await else {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        };
+        let status = if exists { StatusCode::OK } else { StatusCode::NOT_FOUND };
+        (status, [(header::CONTENT_TYPE, JSON)], view.to_json()).into_response()
+    }
+
+    fn follow(&self, subject: &Subject, capture: Option<Duration>) -> TraceView {
+        let mut steps = vec![service::decision(subject), service::gateway(subject)];
+        let mut captured = None;
+        if let Some(addr) = subject.addr() {
+            let links = link::links().unwrap_or_default();
+            thread::scope(|threads| {
+                let taking =
+                    capture.map(|time| (time, threads.spawn(move || capturing::take(subject, addr, time))));
+                steps.extend(on_this_machine(subject, addr, &links));
+                // The capture lasts longer than everything else.
+                if let Some((time, taking)) = taking
+                    && let Ok(taken) = taking.join()
+                {
+                    steps.push(capturing::step(subject, addr, time, &taken));
+                    captured = taken.ok();
+                }
+            });
+        }
+        let view = &subject.view;
+        let reached = format!("a connection through this gateway {}", outcome(view));
+        TraceView {
+            node: subject.status.node.clone(),
+            service: view.service.clone(),
+            source: view.source.clone(),
+            frontend: view.frontend.clone(),
+            client: view.client.clone(),
+            verdict: VerdictView::of(&steps, reached),
+            steps,
+            capture: captured.map(|capture| self.keep(capture)),
+        }
+    }
+
+    /// Keeps the file of a capture until the next one.
+    fn keep(&self, Capture { captured, file }: Capture) -> CaptureView {
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        CaptureView {
+            packets: captured.packets,
+            bytes: captured.bytes,
+            path: FILE_PATH.to_owned(),
+            file: None,
+        }
+    }
+}
+
+/// Steps behind the decision, in the order of the packet's way. The probes run at the same time, since each waits for others.
+fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec<StepView> {
+    let client = subject.client_ip();
+    thread::scope(|threads| {
+        let address = threads.spawn(|| address::look(addr.ip, links));
+        let probed = threads.spawn(|| endpoints::look(subject));
+        let connection = threads.spawn(move || client.map(|client| (client, connection::look(client, addr))));
+        let sizes = packet_size::peers(subject, links).into_iter();
+        let sizes: Vec<_> = sizes.map(|peer| threads.spawn(move || packet_size::look(peer))).collect();
+        let arrival = client.map(|client| (client, arrival::look(client, addr.ip, links)));
+        let arrives_on = arrival.as_ref().and_then(|(_, facts)| facts.admissions.first());
+        let machine = machine::look(addr.ip, arrives_on.map_or("all", |(link, _)| link));
+        let listening = listener::look(subject);
+
+        let mut steps = Vec::new();
+        steps.extend(address.join().ok().map(|facts| address::step(subject, addr.ip, &facts)));
+        let is_elsewhere = steps.iter().any(|step| step.state == StepState::Doubtful);
+        if !is_elsewhere {
+            steps.extend(arrival.map(|(client, facts)| arrival::step(client, &facts)));
+            steps.push(machine::filters(&machine, subject.by_kernel));
+            steps.push(machine::tracking(&machine));
+            steps.push(machine::kernel_path(&machine, addr.ip, subject.by_kernel));
+            steps.push(listener::step(subject, listening.as_ref()));
+        }
+        steps.extend(probed.join().ok().map(|outcomes| endpoints::step(subject, &outcomes)));
+        let sizes: Vec<_> = sizes.into_iter().filter_map(|size| size.join().ok()).collect();
+        steps.push(packet_size::step(&sizes));
+        let connection = connection.join().ok().flatten().filter(|_| !is_elsewhere);
+        steps.extend(connection.map(|(client, facts)| connection::step(subject, client, &facts)));
+        steps
+    })
+}
+
+async fn trace(
+    State(tracer): State<Tracer>,
+    query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
+) -> Response {
+    match question(query) {
+        Ok(asked) => tracer.answer(asked, None).await,
+        Err(why) => bad_request(why),
+    }
+}
+
+async fn trace_with_capture(
+    State(tracer): State<Tracer>,
+    seconds: Result<UrlPath<u64>, PathRejection>,
+    query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
+) -> Response {
+    let time = match seconds {
+        Ok(UrlPath(seconds)) => Duration::from_secs(seconds),
+        Err(rejection) => return bad_request(rejection.body_text()),
+    };
+    if time.is_zero() || time > capturing::LONGEST {
+        return bad_request(format!("capture for 1 to {} seconds", capturing::LONGEST.as_secs()));
+    }
+    match question(query) {
+        Ok(asked) => tracer.answer(asked, Some(time)).await,
+        Err(why) => bad_request(why),
+    }
+}
+
+async fn file(State(tracer): State<Tracer>) -> Response {
+    let file = tracer.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match file.is_empty() {
+        true => (StatusCode::NOT_FOUND, "nothing was captured yet\n").into_response(),
+        false => ([(header::CONTENT_TYPE, "application/vnd.tcpdump.pcap")], file).into_response(),
+    }
+}

@@ -1,0 +1,136 @@
+//! Capture of a client's packets on both sides of the gateway, and the step that counts them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use sheave_model::FrontendAddr;
+use sheave_trace::capture::{Bounds, CaptureError, Captured, Conversation, capture};
+
+use super::subject::Subject;
+use crate::views::trace::StepView;
+
+/// Longest capture.
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
+/// Limit of endpoints whose packets are captured.
+const ENDPOINTS: usize = 32;
+
+/// Lengths of the file's header and of the header of each packet in it (pcap-savefile(5)), and of Linux's cooked header, version 2.
+const FILE_HEADER: usize = 24;
+const RECORD_HEADER: usize = 16;
+const COOKED_HEADER: usize = 20;
+
+/// A finished capture.
+#[derive(Clone, Debug)]
+pub(super) struct Capture {
+    pub(super) captured: Captured,
+    /// The file, in the pcap format.
+    pub(super) file: Vec<u8>,
+}
+
+/// Captures the packets of the client at the frontend, and those of the gateway at its endpoints.
+pub(super) fn take(subject: &Subject, addr: FrontendAddr, time: Duration) -> Result<Capture, CaptureError> {
+    let (endpoints, _) = subject.endpoints();
+    let client = Conversation {
+        protocol: addr.protocol,
+        server: addr.socket_addr(),
+        peer: subject.client_ip(),
+        peer_port: subject.client.and_then(|client| client.port),
+    };
+    let endpoint = |server: SocketAddr| Conversation { server, peer: None, peer_port: None, ..client };
+    let all: Vec<Conversation> =
+        [client].into_iter().chain(endpoints.into_iter().take(ENDPOINTS).map(endpoint)).collect();
+    let bounds = Bounds { time, ..Bounds::default() };
+    let mut file = io::Cursor::new(Vec::new());
+    let captured = capture(&all, &bounds, &AtomicBool::new(false), &mut file)?;
+    Ok(Capture { captured, file: file.into_inner() })
+}
+
+/// Judges what was captured.
+pub(super) fn step(
+    subject: &Subject,
+    addr: FrontendAddr,
+    time: Duration,
+    taken: &Result<Capture, CaptureError>,
+) -> StepView {
+    let who = subject.client_ip().map_or_else(|| "clients".to_owned(), |ip| ip.to_string());
+    let step = StepView::new("capture", format!("packets of {who} at {addr}, for {} s", time.as_secs()));
+    let capture = match taken {
+        Ok(capture) => capture,
+        Err(error) => return step.unseen(error.to_string()),
+    };
+    let [came, answered] = directions(&capture.file, addr.ip, subject.client_ip());
+    let found =
+        format!("{came} packets came, {answered} were answers; {} in the file", capture.captured.packets);
+    match (came, answered) {
+        (0, _) => step.stopped(
+            format!("no packet of {who} arrived"),
+            "they go elsewhere or are dropped on the way: look at the client's route and neighbours (ip route get, ip neigh) and at the routers between",
+        ),
+        (_, 0) => step.stopped(
+            format!("{came} packets of {who} arrived, and none was answered"),
+            "something drops them between this machine's interface and the gateway: packet filters, source ranges, rp_filter",
+        ),
+        _ => step.ok(found),
+    }
+}
+
+/// Number of packets to the frontend's address (from the client, if it is known), and of those from it.
+fn directions(file: &[u8], frontend: IpAddr, client: Option<IpAddr>) -> [u64; 2] {
+    let mut counts = [0; 2];
+    let mut rest = file.get(FILE_HEADER..).unwrap_or_default();
+    while let Some((source, destination, next)) = packet(rest) {
+        let is = |ip: Option<IpAddr>| client.is_none() || ip == client;
+        counts[0] += u64::from(destination == Some(frontend) && is(source));
+        counts[1] += u64::from(source == Some(frontend) && is(destination));
+        rest = next;
+    }
+    counts
+}
+
+/// Source and destination of the first packet, and what is behind it.
+fn packet(records: &[u8]) -> Option<(Option<IpAddr>, Option<IpAddr>, &[u8])> {
+    let length = u32::from_le_bytes(records.get(8..12)?.try_into().ok()?) as usize;
+    let (packet, next) = records.get(RECORD_HEADER..)?.split_at_checked(length)?;
+    let ip = packet.get(COOKED_HEADER..)?;
+    let address = |from: usize, length: usize| -> Option<IpAddr> {
+        let bytes = ip.get(from..from + length)?;
+        <[u8; 4]>::try_from(bytes)
+            .map(IpAddr::from)
+            .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+            .ok()
+    };
+    let (source, destination) = match ip.first()? >> 4 {
+        4 => (address(12, 4), address(16, 4)),
+        _ => (address(8, 16), address(24, 16)),
+    };
+    Some((source, destination, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(source: [u8; 4], destination: [u8; 4]) -> Vec<u8> {
+        let ip = [&[0x45; 12][..], &source, &destination].concat();
+        let length = u32::try_from(COOKED_HEADER + ip.len()).unwrap().to_le_bytes();
+        [&[0; 8][..], &length, &length, &[0; COOKED_HEADER], &ip].concat()
+    }
+
+    #[test]
+    fn packets_are_counted_by_direction_and_client() {
+        let (frontend, client, other) = ([203, 0, 113, 10], [198, 51, 100, 7], [198, 51, 100, 8]);
+        let records = [
+            record(client, frontend),
+            record(frontend, client),
+            record(client, frontend),
+            record(other, frontend),
+        ];
+        let mut file = [&[0; FILE_HEADER][..], &records.concat()].concat();
+        assert_eq!(directions(&file, frontend.into(), Some(client.into())), [2, 1]);
+        assert_eq!(directions(&file, frontend.into(), None), [3, 1]);
+        file.truncate(file.len() - 3);
+        assert_eq!(directions(&file, frontend.into(), None), [2, 1]);
+    }
+}

@@ -1,0 +1,357 @@
+//! Tests of `trace`: staged faults on the way of a client's packet, each of which the verdict names.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::gateway::Gateway;
+use crate::support::manifest::{App, at};
+use crate::support::patience::{eventually, patience};
+use crate::support::process::Finished;
+use crate::support::tcp;
+use crate::support::world::{Family, World};
+
+for_both_families!(
+    a_way_without_a_fault_is_told_as_such,
+    an_address_that_nobody_has,
+    an_address_that_two_machines_have,
+    a_client_whose_packets_go_elsewhere,
+    a_policy_that_drops,
+    full_packets_that_are_lost,
+    source_ranges_without_the_client,
+    the_policy_local_without_an_endpoint_here,
+    a_wrong_target_port,
+    an_endpoint_that_refuses_among_others,
+    an_endpoint_that_answers_nothing,
+    an_endpoint_that_resets,
+    an_endpoint_in_an_unknown_network,
+    a_proxy_header_that_nobody_asked_for,
+    a_proxy_header_that_is_missing,
+    an_answer_from_another_port,
+    a_limit_that_is_reached,
+    a_gateway_that_drains,
+    the_kernel_path_without_forwarding,
+    the_command_prints_the_verdict_and_saves_packets,
+);
+
+/// A Service without endpoints.
+fn bare(ip: IpAddr) -> App {
+    App::new("web", &[ip]).tcp(80, 9000)
+}
+
+/// A Service with an endpoint on each backend.
+fn web(world: &World, family: Family) -> App {
+    at_address(world, family, family.vip(0))
+}
+
+fn at_address(world: &World, family: Family, ip: IpAddr) -> App {
+    bare(ip).all_ready((0..).zip(&world.backends).map(|(index, _)| family.backend(index)))
+}
+
+fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
+/// An address of the client's network, for which machines there ask by ARP or neighbour discovery.
+fn neighbour_vip(family: Family) -> IpAddr {
+    match family.gateway() {
+        IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) | 100).into()),
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) | 0x100).into()),
+    }
+}
+
+/// Gives a host the address on its link.
+fn assign(host: &crate::support::host::Host, link: &str, ip: IpAddr) {
+    let line = match ip {
+        IpAddr::V4(_) => format!("addr add {ip}/32 dev {link}"),
+        IpAddr::V6(_) => format!("addr add {ip}/128 dev {link} nodad"),
+    };
+    host.ip(&[line]);
+}
+
+/// Trace of `e2e/web` for a client.
+fn trace(gateway: &Gateway<'_>, family: Family, more: &str) -> Value {
+    let answer = gateway.ask(&format!("/api/trace{more}?service=e2e/web&client={}", family.client(0)));
+    serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
+}
+
+/// Expects the verdict of this state and step, whose text has all these words.
+#[track_caller]
+fn expect(traced: &Value, state: &str, step: &str, words: &[&str]) {
+    let verdict = &traced["verdict"];
+    let text = verdict["text"].as_str().unwrap_or_default();
+    let is_so =
+        verdict["state"] == state && verdict["step"] == step && words.iter().all(|word| text.contains(word));
+    assert!(is_so, "expected {state} at {step} with {words:?}: {traced:#}");
+}
+
+/// Traces until the verdict is so: a neighbour may not be known at first.
+fn expect_stopped(gateway: &Gateway<'_>, family: Family, step: &str, words: &[&str]) {
+    expect(&trace(gateway, family, ""), "stopped", step, words);
+}
+
+fn a_way_without_a_fault_is_told_as_such(family: Family) {
+    let world = World::new(2);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    world.client.run(|| tcp::ask(vip(family))).expect("the client is served");
+    let traced = trace(&gateway, family, "");
+    expect(&traced, "ok", "", &["goes to one of 2 endpoints"]);
+    let unseen = traced["steps"].as_array().unwrap().iter().find(|step| step["state"] == "unseen");
+    assert_eq!(unseen, None, "{traced:#}");
+}
+
+fn an_address_that_nobody_has(family: Family) {
+    let world = World::without_vips(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let ip = neighbour_vip(family);
+    let gateway = Gateway::start(&world, &[at_address(&world, family, ip)]);
+    // The frontend cannot be opened either, but that is for the same reason.
+    let traced = trace(&gateway, family, "");
+    let text = traced["verdict"].to_string();
+    assert!(text.contains("stopped") && text.contains(&ip.to_string()), "{traced:#}");
+}
+
+fn an_address_that_two_machines_have(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let ip = neighbour_vip(family);
+    assign(&world.gateway, "client", ip);
+    let gateway = Gateway::start(&world, &[at_address(&world, family, ip)]);
+    expect(&trace(&gateway, family, ""), "ok", "", &[]);
+    assign(&world.client, "eth0", ip);
+    expect_stopped(&gateway, family, "address", &["answers for it, too"]);
+}
+
+fn a_client_whose_packets_go_elsewhere(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    // Without packets in the time of the capture, nothing of the client arrives.
+    expect(&trace(&gateway, family, "/1"), "stopped", "capture", &["no packet of", "arrived"]);
+}
+
+fn a_policy_that_drops(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    let rules = "table inet guard { chain way_in { type filter hook input priority 0; policy drop; \
+                 iif lo accept; iif != client accept; meta l4proto { icmp, ipv6-icmp } accept; }; }";
+    world.gateway.finish("nft", &[rules]).expect_success();
+    expect(&trace(&gateway, family, ""), "doubtful", "filters", &["guard way_in", "dropped"]);
+}
+
+fn full_packets_that_are_lost(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    // A veth drops what its other end's MTU does not take, without a report.
+    world.backend(0).ip(&["link set eth0 mtu 1300".to_owned()]);
+    let endpoint = family.backend(0).to_string();
+    expect_stopped(&gateway, family, "mtu", &["1500 bytes", &endpoint, "lost without a report"]);
+}
+
+fn source_ranges_without_the_client(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let ranges = [format!("{}/{}", family.client(5), family.host_prefix())];
+    let gateway = Gateway::start(&world, &[web(&world, family).source_ranges(&ranges)]);
+    expect_stopped(&gateway, family, "service", &["not admitted"]);
+}
+
+fn the_policy_local_without_an_endpoint_here(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[bare(family.vip(0)).local_policy().ready(family.backend(0))]);
+    expect_stopped(&gateway, family, "service", &["policy is Local", "no endpoint is on this node"]);
+}
+
+fn a_wrong_target_port(family: Family) {
+    let world = World::new(2);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9001);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    expect_stopped(&gateway, family, "endpoints", &["refuses connections", "port 9000"]);
+}
+
+fn an_endpoint_that_refuses_among_others(family: Family) {
+    let world = World::new(2);
+    let _server = tcp::Server::who_am_i(world.backend(0), at(family.backend(0), 9000), "backend-0");
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    let refusing = at(family.backend(1), 9000).to_string();
+    expect(&trace(&gateway, family, ""), "doubtful", "endpoints", &[&refusing, "refuses"]);
+}
+
+fn an_endpoint_that_answers_nothing(family: Family) {
+    let world = World::new(1);
+    let gateway = Gateway::start(&world, &[bare(family.vip(0)).ready(family.black_hole())]);
+    expect_stopped(&gateway, family, "endpoints", &["does not answer"]);
+}
+
+fn an_endpoint_that_resets(family: Family) {
+    let world = World::new(1);
+    let reset = |stream| {
+        tcp::reset(stream);
+        Ok(())
+    };
+    let _server = tcp::Server::start(world.backend(0), at(family.backend(0), 9000), reset);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    expect_stopped(&gateway, family, "endpoints", &["accepts connections and resets them"]);
+}
+
+fn an_endpoint_in_an_unknown_network(family: Family) {
+    let world = World::new(1);
+    let (network, ip): (&str, IpAddr) = match family {
+        Family::V4 => ("10.77.0.0/16", [10, 77, 0, 1].into()),
+        Family::V6 => ("fd77::/32", [0xfd77, 0, 0, 0, 0, 0, 0, 1].into()),
+    };
+    world.gateway.ip(&[format!("route add unreachable {network}")]);
+    let gateway = Gateway::start(&world, &[bare(family.vip(0)).ready(ip)]);
+    expect_stopped(&gateway, family, "endpoints", &["cannot be reached from this node"]);
+}
+
+/// A server that speaks if a connection begins with a PROXY header, or if it does not, and otherwise ends it.
+fn picky_server(world: &World, family: Family, wants_header: bool) -> tcp::Server {
+    tcp::Server::start(world.backend(0), at(family.backend(0), 9000), move |mut stream| {
+        let mut first = [0; 5];
+        stream.read_exact(&mut first[..1])?;
+        let has_header = first[0] == b'P'
+            || first[0] == b'\r' && {
+                // The other line end is alone, and version 2 goes on.
+                stream.set_read_timeout(Some(Duration::from_millis(50)))?;
+                stream.read_exact(&mut first[1..]).is_ok()
+            };
+        if has_header == wants_header {
+            stream.set_read_timeout(Some(patience(10.0)))?;
+            while stream.read(&mut first)? > 0 {}
+        }
+        Ok(())
+    })
+}
+
+fn a_proxy_header_that_nobody_asked_for(family: Family) {
+    let world = World::new(1);
+    let _server = picky_server(&world, family, false);
+    let gateway =
+        Gateway::start(&world, &[web(&world, family).annotation("sheave.dev/client-source", "proxy-v1")]);
+    expect_stopped(&gateway, family, "endpoints", &["PROXY header, which this Service sends"]);
+}
+
+fn a_proxy_header_that_is_missing(family: Family) {
+    let world = World::new(1);
+    let _server = picky_server(&world, family, true);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    // Only a Service none of whose clients ever got a byte is asked so.
+    world.client.run(|| {
+        let mut stream = tcp::connect(vip(family)).expect("the gateway accepts");
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("the request is sent");
+        stream.read_to_end(&mut Vec::new()).ok();
+    });
+    expect_stopped(&gateway, family, "endpoints", &["do not begin with a PROXY header"]);
+}
+
+fn an_answer_from_another_port(family: Family) {
+    let world = World::new(1);
+    let from = at(family.backend(0), 9000);
+    let _server = world.backend(0).spawn(move || {
+        let asked = UdpSocket::bind(from).expect("a port");
+        asked.set_read_timeout(Some(patience(20.0))).expect("a deadline");
+        let answering = UdpSocket::bind(at(family.backend(0), 9009)).expect("another port");
+        while let Ok((length, peer)) = asked.recv_from(&mut [0; 64]) {
+            answering.send_to(&[b'x'; 64][..length], peer).expect("an answer is sent");
+        }
+    });
+    let gateway =
+        Gateway::start(&world, &[App::new("web", &[family.vip(0)]).udp(80, 9000).ready(family.backend(0))]);
+    expect_stopped(&gateway, family, "endpoints", &["answers from", "9009"]);
+}
+
+fn a_limit_that_is_reached(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway =
+        Gateway::start(&world, &[web(&world, family).annotation("sheave.dev/max-connections", "1")]);
+    let client = || tcp::connect(vip(family));
+    let _first = world.client.run(client).expect("the first one is accepted");
+    world.client.run(|| tcp::ask(vip(family))).expect_err("the second one is refused");
+    eventually("the limit is a Problem", || match gateway.problems().as_slice() {
+        [] => Err("no Problem".to_owned()),
+        _ => Ok(()),
+    });
+    expect(&trace(&gateway, family, ""), "doubtful", "service", &["LimitReached"]);
+}
+
+fn a_gateway_that_drains(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    let _open = world.client.run(|| tcp::ask(vip(family))).map(drop);
+    let _open =
+        world.client.run(|| tcp::connect(vip(family))).expect("a connection that keeps it from ending");
+    gateway.terminate();
+    eventually("it drains", || {
+        let traced = trace(&gateway, family, "");
+        let text = traced["steps"].to_string();
+        if text.contains("it drains") { Ok(()) } else { Err(traced.to_string()) }
+    });
+}
+
+fn the_kernel_path_without_forwarding(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let forwarding = match family {
+        Family::V4 => "ipv4/ip_forward",
+        Family::V6 => "ipv6/conf/all/forwarding",
+    };
+    world.gateway.sysctl(forwarding, "1");
+    let gateway = Gateway::start(&world, &[web(&world, family).annotation("sheave.dev/path", "kernel")]);
+    let by_kernel = |traced: &Value| {
+        let steps = traced["steps"].as_array().expect("steps");
+        let path = steps.iter().find(|step| step["step"] == "path").map(|step| step["found"].to_string());
+        path.is_some_and(|found| found.contains("the kernel"))
+    };
+    eventually("the kernel carries it", || {
+        let traced = trace(&gateway, family, "");
+        if by_kernel(&traced) { Ok(()) } else { Err(traced.to_string()) }
+    });
+    expect(&trace(&gateway, family, ""), "ok", "", &[]);
+    world.gateway.sysctl(forwarding, "0");
+    let traced = trace(&gateway, family, "");
+    // The gateway may have noticed already, and carry it itself.
+    if by_kernel(&traced) {
+        expect(&traced, "stopped", "path", &["is 0"]);
+    }
+}
+
+fn the_command_prints_the_verdict_and_saves_packets(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let _gateway = Gateway::start(&world, &[web(&world, family)]);
+    let client = family.client(0).to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let pcap = folder.path().join("web.pcap").display().to_string();
+    let program = crate::support::program::path();
+    let command = |more: &[&str]| -> Finished {
+        let words = [&["trace", "e2e/web", "--client", &client][..], more].concat();
+        world.gateway.finish(program, &words)
+    };
+    let said = command(&[]);
+    assert_eq!(said.code(), Some(0), "{}", said.stdout);
+    assert!(said.stdout.starts_with("ok: a connection through this gateway goes to"), "{}", said.stdout);
+    let asking = world.client.spawn(move || {
+        // Again and again, since nothing tells when the capture has begun.
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            tcp::ask_from(family.client(0), vip(family)).expect("the client is served");
+        }
+    });
+    let captured = command(&["--capture", "2s", "--pcap", &pcap]);
+    asking.join().expect("the client is served");
+    assert_eq!(captured.code(), Some(0), "{}", captured.stdout);
+    let file = std::fs::read(&pcap).expect("the packets are saved");
+    assert!(file.len() > 500 && captured.stdout.contains("packets are in"), "{}", captured.stdout);
+    let missing = world.gateway.finish(program, &["trace", "e2e/wob"]);
+    assert_eq!(missing.code(), Some(65), "{}", missing.stdout);
+    assert!(missing.stdout.contains("did you mean e2e/web?"), "{}", missing.stdout);
+}
