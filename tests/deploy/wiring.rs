@@ -93,7 +93,7 @@ fn the_controller_finds_the_gateways_and_their_reports() {
 fn the_controller_may_ask_the_api_server_wherever_it_listens() {
     let policy: NetworkPolicy = object("sheave-controller");
     let egress = policy.spec.unwrap().egress.unwrap();
-    for port in [443, 6443, 16443] {
+    for port in [443, 6443, 8443, 16443] {
         let open = |rule: &k8s_openapi::api::networking::v1::NetworkPolicyEgressRule| {
             rule.to.is_none() && rule.ports.iter().flatten().any(|it| it.port == Some(IntOrString::Int(port)))
         };
