@@ -5,13 +5,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use crate::files;
 
 const FILE: &str = "base/crd.yaml";
-/// Copy for Helm, which cannot use files outside of a chart.
-const OF_CHART: &str = "helm/sheave/crds/addresspools.yaml";
-
-#[test]
-fn the_chart_has_the_same_definition() {
-    assert!(files::text(OF_CHART) == files::text(FILE), "copy deploy/{FILE} to deploy/{OF_CHART}");
-}
 
 /// Cilium, Calico, MetalLB and storage operators may use `pool` as a short name, and kubectl takes the first that it
 /// finds.

@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -101,7 +101,12 @@ pub(crate) fn check(document: &Document) {
         "ValidatingAdmissionPolicy" => of::<ValidatingAdmissionPolicy>(document),
         "ValidatingAdmissionPolicyBinding" => of::<ValidatingAdmissionPolicyBinding>(document),
         "Node" => of::<Node>(document),
+        "Pod" => of::<Pod>(document),
         "PodDisruptionBudget" => of::<PodDisruptionBudget>(document),
+        // Kinds of the Prometheus operator.
+        "PodMonitor" | "PrometheusRule" | "ServiceMonitor" => {
+            assert_eq!(document.value["apiVersion"], "monitoring.coreos.com/v1", "{}", document.file);
+        }
         "Role" => of::<Role>(document),
         "RoleBinding" => of::<RoleBinding>(document),
         "Secret" => of::<Secret>(document),

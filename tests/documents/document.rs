@@ -6,7 +6,7 @@ use std::path::Path;
 use snapbox::Data;
 
 /// All documents for users or contributors.
-pub(crate) const DOCUMENTS: [&str; 26] = [
+pub(crate) const DOCUMENTS: [&str; 27] = [
     "README.md",
     "SECURITY.md",
     "benches/README.md",
@@ -23,6 +23,7 @@ pub(crate) const DOCUMENTS: [&str; 26] = [
     "deploy/upgrade.md",
     "deploy/gateway-api/README.md",
     "deploy/helm/README.md",
+    "deploy/helm/sheave/README.md",
     "deploy/karmada/README.md",
     "deploy/monitoring/README.md",
     "src/README.md",

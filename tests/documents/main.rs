@@ -7,6 +7,7 @@
 use sheave_test_support::{http, patience};
 
 mod architecture;
+mod chart;
 mod document;
 mod kernel_path;
 mod known;

@@ -1,12 +1,11 @@
 //! Tests of FRR in the chart: when it is included, and when its Pods are replaced.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
 
-use super::{CHART, Objects, helm, helm_of, objects, rendered, text};
+use super::{CHART, Objects, copy_with, helm, helm_of, objects, rendered, text};
 use crate::files;
 
 const WITH_FRR: [&str; 2] = ["announce=bgp", "frr.config=router bgp 64513"];
@@ -14,16 +13,6 @@ const WITH_FRR: [&str; 2] = ["announce=bgp", "frr.config=router bgp 64513"];
 fn checksum(objects: &Objects) -> String {
     let template = &objects["DaemonSet sheave-frr"]["spec"]["template"];
     text(&template["metadata"]["annotations"]["checksum/config"]).to_owned()
-}
-
-/// Copies the chart with one changed file.
-fn copy_with(to: &Path, file: &str, change: impl Fn(&str) -> String) {
-    for name in files::all(CHART) {
-        let place = to.join(&name);
-        let text = files::text(format!("{CHART}/{name}"));
-        fs::create_dir_all(place.parent().expect("a folder")).expect("it is made");
-        fs::write(place, if name.ends_with(file) { change(&text) } else { text }).expect("it is written");
-    }
 }
 
 #[test]
@@ -48,7 +37,7 @@ fn its_pods_are_replaced_when_either_of_its_files_changes() {
     let before = checksum(&rendered("sheave-system", &WITH_FRR));
     assert_ne!(before, checksum(&rendered("sheave-system", &[WITH_FRR[0], "frr.config=router bgp 64514"])));
     let chart = tempfile::tempdir().expect("a folder");
-    copy_with(chart.path(), "_helpers.tpl", |text| text.replace("bfdd=yes", "bfdd=no"));
+    copy_with(chart.path(), "files/frr/daemons", |text| text.replace("bfdd=yes", "bfdd=no"));
     let changed = objects(&helm_of(chart.path(), "sheave-system", &WITH_FRR), &WITH_FRR);
     assert!(text(&changed["ConfigMap sheave-frr-config"]["data"]["daemons"]).contains("bfdd=no"));
     assert_ne!(before, checksum(&changed));

@@ -139,7 +139,7 @@ exit
 DaemonSet try passwords. */}}
 {{- define "sheave.frrPasswordVersions" -}}
 {{- range (include "sheave.frrPasswords" . | fromYamlArray) }}
-{{- lookup "v1" "Secret" $.Release.Namespace .secret.name | dig "metadata" "resourceVersion" "" }},
+{{- lookup "v1" "Secret" (include "sheave.namespace" $) .secret.name | dig "metadata" "resourceVersion" "" }},
 {{- end }}
 {{- end }}
 
@@ -156,8 +156,30 @@ DaemonSet try passwords. */}}
 {{- define "sheave.frrPasswords" -}}
 {{- $names := list -}}
 {{- range .Values.frr.peers }}{{ with .passwordSecret }}{{ $names = append $names .name }}{{ end }}{{ end -}}
-- secret: {name: sheave-frr-passwords, optional: true}
+- secret: {name: {{ .Values.frr.secretName | quote }}, optional: true}
 {{- range $names | uniq | sortAlpha }}
 - secret: {name: {{ . | quote }}, items: [{key: password, path: {{ . | quote }}}]}
 {{- end }}
+{{- end }}
+
+{{/* The files that FRR is started with, by name: (list $ rack). */}}
+{{- define "sheave.frrFiles" -}}
+{{- $root := index . 0 -}}
+frr.conf: |
+  {{- $root.Values.frr.config | default (include "sheave.frrConf" .) | nindent 2 }}
+{{- range $file := list "daemons" "render" }}
+{{ $file }}: |
+  {{- include "sheave.text" (list $root (printf "frr/%s" $file)) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Limits a Pod to nodes, besides what it has: (list pod expression). */}}
+{{- define "sheave.onlyNodes" -}}
+{{- $pod := index . 0 -}}
+{{- $expression := index . 1 -}}
+{{- $affinity := $pod.affinity | default dict -}}
+{{- $terms := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list dict) $affinity -}}
+{{- range $terms }}{{ include "sheave.append" (list . "matchExpressions" (list $expression)) }}{{ end -}}
+{{- $nodeAffinity := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
+{{- $_ := set $pod "affinity" (merge (dict "nodeAffinity" (merge $nodeAffinity ($affinity.nodeAffinity | default dict))) $affinity) -}}
 {{- end }}
