@@ -18,6 +18,7 @@ mod datagrams;
 mod demo;
 mod diff;
 mod endings;
+mod events;
 mod explain;
 mod fleet_affinity;
 mod fleet_drain;

@@ -143,6 +143,25 @@ fn a_policy_that_drops(family: Family) {
     expect(&trace(&gateway, family, ""), "doubtful", "filters", &["guard way_in", "dropped"]);
 }
 
+/// IPv6 has no `rp_filter`.
+#[test]
+fn packets_of_a_client_that_arrive_on_the_wrong_link() {
+    let (world, family) = (World::new(1), Family::V4);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let ip = neighbour_vip(family);
+    assign(&world.gateway, "client", ip);
+    world.gateway.sysctl("ipv4/conf/client/rp_filter", "1");
+    let gateway = Gateway::start(&world, &[at_address(&world, family, ip)]);
+    expect(&trace(&gateway, family, ""), "ok", "", &[]);
+    world.gateway.ip(&[format!("route add {}/32 via {}", family.client(0), family.backend(0))]);
+    expect_stopped(
+        &gateway,
+        family,
+        "client",
+        &["rp_filter (strict)", "arrive on client", "leave by backend-0"],
+    );
+}
+
 fn full_packets_that_are_lost(family: Family) {
     let world = World::new(1);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);

@@ -21,7 +21,7 @@ const COMPARED: usize = 300;
 
 /// A look at the gateway.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Observation {
     table: RoutingTable,
     /// Unhealthy endpoints of Services, with the reason.
     unhealthy: BTreeMap<(String, &'static str, String), Arc<str>>,
@@ -33,7 +33,7 @@ pub(super) struct Look {
     wrong: BTreeSet<String>,
 }
 
-impl Look {
+impl Observation {
     /// What has to be known of the gateway's objects to look again: `objects` of the last overview that had any.
     pub(super) fn new(overview: &Overview, objects: &ObjectFacts, active: &ActiveTable) -> Self {
         let facts = ServiceFacts {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sheave_dataplane::Observer;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::changes::Look;
+use super::changes::Observation;
 use super::event::{Event, Found, summarize};
 use super::event_file::EventFile;
 use super::sampler::Sampler;
@@ -44,7 +44,7 @@ pub(super) struct Recorder {
 #[derive(Default)]
 struct Known {
     /// The last look; `None` before the first one.
-    look: Option<Look>,
+    look: Option<Observation>,
     objects: ObjectFacts,
     revision: Option<u64>,
     /// Whether the loop did not answer.
@@ -105,7 +105,7 @@ impl Recorder {
         if let Some(objects) = overview.objects.take() {
             (known.objects, known.revision) = (objects, Some(overview.revision));
         }
-        let look = Look::new(&overview, &known.objects, &active);
+        let look = Observation::new(&overview, &known.objects, &active);
         match &known.look {
             Some(before) => found.extend(summarize(look.changes(before))),
             // A gateway that has no objects yet would show every Service as gone.

@@ -121,10 +121,10 @@ impl Sample {
     }
 }
 
-type FrontendCounts = (TrafficCounts, [u64; BUCKETS]);
+type FrontendReading = (TrafficCounts, [u64; BUCKETS]);
 
 /// Reads the counters of a frontend; `None` if it has just left.
-fn read(counters: &Weak<[FrontendCounters]>) -> Option<FrontendCounts> {
+fn read(counters: &Weak<[FrontendCounters]>) -> Option<FrontendReading> {
     let workers = counters.upgrade()?;
     let (mut counts, mut connected) = (TrafficCounts::default(), [0; BUCKETS]);
     counts.add_frontend(&workers);
@@ -136,7 +136,7 @@ fn read(counters: &Weak<[FrontendCounters]>) -> Option<FrontendCounts> {
     Some((counts, connected))
 }
 
-fn difference(before: Option<&LastCounts>, (now, connected): &FrontendCounts) -> Sample {
+fn difference(before: Option<&LastCounts>, (now, connected): &FrontendReading) -> Sample {
     let none = (TrafficCounts::default(), [0; BUCKETS]);
     let (was, times) = before.map_or((&none.0, &none.1), |it| (&it.counts, &it.connected));
     Sample {

@@ -17,13 +17,13 @@ fn active(frontends: Vec<Frontend>) -> ActiveTable {
     ActiveTable::compile(table, &ActiveTable::default())
 }
 
-fn look(active: &ActiveTable, problems: Vec<ProblemView>) -> Look {
+fn look(active: &ActiveTable, problems: Vec<ProblemView>) -> Observation {
     let objects = ObjectFacts { problems, ..ObjectFacts::default() };
-    Look::new(&overview(ProcessView::default()), &objects, active)
+    Observation::new(&overview(ProcessView::default()), &objects, active)
 }
 
 /// Changes as lines, without the word Service.
-fn lines(before: &Look, now: &Look) -> Vec<String> {
+fn lines(before: &Observation, now: &Observation) -> Vec<String> {
     let line = |(concerned, change): Found| {
         let name = concerned.map_or_else(|| "-".to_owned(), |(name, _)| name);
         format!("{name} {}", change.to_text())
@@ -108,7 +108,7 @@ fn problems_of_objects_and_of_the_process_come_and_are_over() {
     let not_ready = |seconds: u32| {
         let not_ready = Some(format!("waiting for {seconds} s"));
         let status = ProcessView { not_ready, ..ProcessView::default() };
-        (Look::new(&overview(status.clone()), &ObjectFacts::default(), &table), overview(status))
+        (Observation::new(&overview(status.clone()), &ObjectFacts::default(), &table), overview(status))
     };
     let (waiting, _) = not_ready(1);
     assert!(lines(&well, &waiting).contains(&"- not ready: waiting for N s".to_owned()));
