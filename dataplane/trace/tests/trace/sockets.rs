@@ -79,8 +79,8 @@ fn a_lost_peer_is_sent_to_again(family: Family) {
     eventually("it is sent again", || {
         let found = gateway.run(|| to_endpoint(endpoint, soon())).unwrap();
         let info = found[0].info.unwrap();
-        let counted = info.retransmits > 0 && u32::from(info.retransmits) <= info.total_retransmits;
-        let again = counted && info.unacked == 1 && found[0].send_queue == 4;
+        // Each takes twice as long as the one before, so none of these numbers is missed.
+        let again = (1..=3).contains(&info.retransmits) && info.unacked == 1 && found[0].send_queue == 4;
         if again { Ok(()) } else { Err(format!("{found:?}")) }
     });
 }
