@@ -260,9 +260,10 @@ impl Layer2 {
     /// Probes at once what is left to another machine: a gateway that may have had it has given it up.
     pub fn probe_again(&mut self) {
         let now = Instant::now();
-        for (ip, announcement) in self.announcements.iter_mut().filter(|(_, one)| one.is_yielded()) {
-            announcement.probe_again(now);
-            self.agenda.set_first(*ip);
+        for (ip, announcement) in &mut self.announcements {
+            if announcement.probe_again(now) {
+                self.agenda.set_first(*ip);
+            }
         }
     }
 

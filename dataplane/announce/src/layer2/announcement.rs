@@ -165,15 +165,19 @@ impl Announcement {
         matches!(self.phase, Phase::Announcing { .. })
     }
 
-    /// Whether it is left to another machine.
-    pub(super) fn is_yielded(&self) -> bool {
-        matches!(self.phase, Phase::Yielded { .. })
-    }
-
-    /// Asks at once whether the other machine still has it.
-    pub(super) fn probe_again(&mut self, now: Instant) {
-        self.wait = FIRST_RETRY;
-        self.phase = Phase::Probing { sent: 0, next: now };
+    /// Asks at once whether the other machine still has it; whether it is left to one. An answer to what was asked before may be on its way, and
+    /// count for a wait: probes whose answers count begin anew.
+    pub(super) fn probe_again(&mut self, now: Instant) -> bool {
+        let left = match self.phase {
+            Phase::Yielded { .. } => true,
+            Phase::Probing { sent, .. } => sent > 1,
+            Phase::Announcing { .. } => false,
+        };
+        if left {
+            self.wait = FIRST_RETRY;
+            self.phase = Phase::Probing { sent: 0, next: now };
+        }
+        left
     }
 
     /// When there is something to do.

@@ -29,17 +29,38 @@ pub(crate) struct Gateway {
     precedence: Precedence,
 }
 
-/// A probe takes so long; what answers then is asked again after twice this time, as in `layer2`.
-const PROBE: Duration = Duration::from_millis(150);
+/// Probes of an address, as in `layer2`.
+const PROBES: u8 = 3;
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+/// Half of the first wait for another that answers: it is doubled with each first probe.
 const HALF_A_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(2);
 /// Time until the first probe by the one of two that both give way which comes back first, as in `layer2`.
 const SOON: Duration = Duration::from_millis(200);
 
-/// Retry of a probe, as in `layer2`: after a second, then every two.
+/// An address that is left to another, or probed first, as in `layer2`.
 #[derive(Clone, Copy)]
 pub(crate) struct Yielded {
-    pub(crate) until: Instant,
-    pub(crate) wait: Duration,
+    /// When the next probe is sent, or the last one has had no answer.
+    until: Instant,
+    wait: Duration,
+    /// Probes that were sent.
+    sent: u8,
+}
+
+impl Yielded {
+    /// An address that is probed at once.
+    fn probed(now: Instant) -> Self {
+        Self { until: now, wait: HALF_A_RETRY, sent: 0 }
+    }
+
+    /// Another has it. What is heard before the second probe does not count.
+    fn claimed(&mut self, now: Instant) {
+        let probed = self.sent == 0 && self.until <= now || self.sent == 1;
+        if !probed {
+            (self.sent, self.until) = (0, now + self.wait);
+        }
+    }
 }
 
 impl Gateway {
@@ -113,7 +134,8 @@ impl Gateway {
     }
 
     fn probe_yielded(&mut self, now: Instant) {
-        self.yielded.values_mut().for_each(|it| it.until = it.until.min(now));
+        let waits = |it: &&mut Yielded| it.sent == 0 || it.sent > 1;
+        self.yielded.values_mut().filter(waits).for_each(|it| *it = Yielded::probed(now));
     }
 
     fn owns(&self) -> bool {
@@ -139,8 +161,7 @@ impl Gateway {
         }
         self.announced.extend(&steps.announce);
         let contested = steps.announce.iter().filter(|address| self.membership.is_contested(**address, now));
-        self.yielded
-            .extend(contested.map(|address| (*address, Yielded { until: now + PROBE, wait: HALF_A_RETRY })));
+        self.yielded.extend(contested.map(|address| (*address, Yielded::probed(now))));
         self.changes += (steps.withdraw.len() + steps.announce.len()) as u64;
         assert_eq!(&self.announced, self.handover.announced());
         self.membership.set_awaiting(steps.awaiting);
@@ -156,7 +177,11 @@ impl Gateway {
 
     /// Hears another gateway announce an address; whether it announces it as well, and goes on to.
     pub(crate) fn hear(&mut self, address: IpAddr, lower: bool, wait: Duration, now: Instant) -> bool {
-        if !self.announced.contains(&address) || self.yielded.contains_key(&address) {
+        if !self.announced.contains(&address) {
+            return false;
+        }
+        if let Some(yielded) = self.yielded.get_mut(&address) {
+            yielded.claimed(now);
             return false;
         }
         let keeps = match self.membership.precedence() {
@@ -166,10 +191,32 @@ impl Gateway {
         };
         if !keeps {
             let soon = !lower && self.membership.precedence() == Precedence::Other;
-            self.yielded.insert(address, Yielded { until: now + if soon { SOON } else { wait }, wait });
+            let until = now + if soon { SOON } else { wait };
+            self.yielded.insert(address, Yielded { until, wait, sent: 0 });
             self.changes += 1;
         }
         keeps
+    }
+
+    /// Does what is due for addresses that are left to another; those that are asked for now.
+    pub(crate) fn probe(&mut self, now: Instant) -> Vec<IpAddr> {
+        let before = self.yielded.len();
+        self.yielded.retain(|_, it| it.sent < PROBES || now < it.until);
+        self.changes += (before - self.yielded.len()) as u64;
+        let due = self.yielded.iter_mut().filter(|(_, it)| it.until <= now);
+        due.map(|(address, it)| {
+            if it.sent == 0 {
+                it.wait = LONGEST_RETRY.min(it.wait * 2);
+            }
+            (it.sent, it.until) = (it.sent + 1, now + PROBE_INTERVAL);
+            *address
+        })
+        .collect()
+    }
+
+    /// Another has answered a probe.
+    pub(crate) fn answered(&mut self, address: IpAddr, now: Instant) {
+        self.yielded.get_mut(&address).into_iter().for_each(|it| it.claimed(now));
     }
 
     pub(crate) fn set_claims(&mut self, claims: Claims, now: Instant) {

@@ -116,6 +116,11 @@ enum Event {
     },
     /// A machine probes what it has left to others.
     Probe(usize),
+    /// Another has what a machine has asked for.
+    Answer {
+        to: usize,
+        address: IpAddr,
+    },
     Ping(usize),
 }
 
@@ -311,6 +316,10 @@ impl Network {
             }
             Event::Repeat { machine, address } => self.repeat(machine, address),
             Event::Probe(machine) => self.probe(machine),
+            Event::Answer { to, address } => self.act(to, |gateway, clock| {
+                gateway.answered(address, clock);
+                gateway.drive(clock)
+            }),
             Event::Ping(machine) => {
                 if self.machines[machine].router {
                     self.act(machine, |gateway, clock| {
@@ -388,27 +397,27 @@ impl Network {
     /// Has a machine probe what it has left to others: it announces what nobody else does.
     fn probe(&mut self, machine: usize) {
         self.schedule(self.now + ms(10), Event::Probe(machine));
-        let clock = self.clock(machine, self.now);
-        let Some(gateway) = &self.machines[machine].gateway else { return };
-        let due: Vec<IpAddr> =
-            gateway.yielded.iter().filter(|(_, it)| it.until <= clock).map(|(address, _)| *address).collect();
-        for address in due {
-            let taken = (0..self.machines.len()).any(|other| {
-                let has = self.machines[other].gateway.as_ref().is_some_and(|it| it.on().contains(&address));
-                other != machine && has && self.sees(machine, other) && self.sees(other, machine)
-            });
-            self.act(machine, |gateway, clock| {
-                // It may have been fenced since.
-                let Some(yielded) = gateway.yielded.get_mut(&address) else { return Vec::new() };
-                if taken {
-                    yielded.wait = (yielded.wait * 2).min(ms(2_000));
-                    yielded.until = clock + yielded.wait;
-                } else {
-                    gateway.yielded.remove(&address);
-                    gateway.changes += 1;
-                }
-                gateway.drive(clock)
-            });
+        if self.machines[machine].gateway.as_ref().is_none_or(|it| it.yielded.is_empty()) {
+            return;
+        }
+        let mut asked = Vec::new();
+        self.act(machine, |gateway, clock| {
+            asked = gateway.probe(clock);
+            gateway.drive(clock)
+        });
+        for address in asked {
+            let has = |other: &usize| {
+                let Machine { gateway, paused, frozen, .. } = &self.machines[*other];
+                !paused && frozen.is_none() && gateway.as_ref().is_some_and(|it| it.on().contains(&address))
+            };
+            let sees = |other: &usize| self.sees(machine, *other) && self.sees(*other, machine);
+            let others = (0..self.machines.len()).filter(|other| *other != machine);
+            let owner = others.filter(sees).find(has);
+            if let Some(owner) = owner {
+                let there_and_back =
+                    self.links[&(machine, owner)].latency + self.links[&(owner, machine)].latency;
+                self.schedule(self.now + there_and_back, Event::Answer { to: machine, address });
+            }
         }
     }
 

@@ -81,6 +81,20 @@ fn what_is_heard_before_the_second_probe_may_be_of_a_gateway_that_has_just_let_g
     assert_eq!(done[2], (150, Step::PutOn { after_conflict: false }));
 }
 
+/// A gateway answers the second probe, gives the address up and reports that; the report is read first.
+#[test]
+fn an_answer_on_its_way_when_the_other_gives_up_the_address_does_not_count() {
+    let start = Instant::now();
+    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    assert!(!one.probe_again(start), "nothing was asked yet");
+    let second = probe_twice(&mut one, start);
+    assert!(one.probe_again(second));
+    assert_eq!(one.on_claim(second, OnConflict::Defend), Verdict::Known);
+    let done = run(&mut one, second, Duration::from_millis(160), &manner(None));
+    assert_eq!(done[3], (150, Step::PutOn { after_conflict: false }));
+    assert!(!one.probe_again(start + SETTLED), "it is announced");
+}
+
 #[test]
 fn an_address_that_another_has_is_probed_again_until_it_is_free() {
     let start = Instant::now();
