@@ -494,7 +494,7 @@ impl Membership {
         if lost || self.must_give_way(inherited, now) {
             let fenced = self.standby.fence(now);
             if fenced {
-                self.peers.iter_mut().for_each(|peer| peer.was_away = !peer.state.eligible);
+                self.peers.iter_mut().for_each(|peer| peer.was_away = false);
                 let heard_at = self.peers.iter().filter(|peer| peer.is_alive()).map(|peer| peer.heard_at);
                 self.standby.quiet_since = heard_at.max().filter(|at| now > *at + self.options.interval);
             }

@@ -178,6 +178,31 @@ fn a_silent_segment_costs_little_more_than_the_silence() {
     }
 }
 
+/// One waited for its hold-down when the other lost its link, and served alone from then on: the other waits as well.
+#[test]
+fn a_gateway_that_another_one_in_its_hold_down_replaced_is_held_down() {
+    seeds(|seed| {
+        let what = format!("seed {seed}");
+        let mut network = Network::two(seed, true, ADDRESSES);
+        network.kill(1);
+        network.run(ms(1_000));
+        network.start(1);
+        network.run(ms(1_500));
+        assert!(network.gateway(1).announced.is_empty(), "{what}: in its hold-down");
+        network.split(|n| n);
+        network.set_router(0, false);
+        network.run(ms(2_000));
+        expect_one_owner(&network, &what);
+        network.split(|_| 0);
+        network.set_router(0, true);
+        network.run(ms(4_000));
+        assert!(network.gateway(0).announced.is_empty(), "{what}: back at once");
+        network.run(RETURNED);
+        expect_one_owner(&network, &format!("{what}, later"));
+        assert!((0..2).all(|machine| !network.gateway(machine).announced.is_empty()), "{what}, later");
+    });
+}
+
 /// In some silences of a quarter of a second one gateway keeps its leases, and another one does not.
 #[test]
 fn short_silences_of_all_make_nobody_wait_for_longer() {
