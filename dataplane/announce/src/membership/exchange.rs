@@ -335,11 +335,10 @@ impl Peer {
         let may_own = !other_process || !heartbeat.state.fenced;
         let returned = away && may_own || self.state.minority && !heartbeat.state.minority;
         let restarted = old.is_some() && other_process;
-        let released = restarted || heartbeat.state.fenced && !self.state.fenced;
         if restarted {
             self.parted = None;
         }
-        self.set_state(heartbeat.state);
+        let released = self.set_state(heartbeat.state) || restarted;
         (self.dead, self.via) = (false, None);
         if self.ability != heartbeat.ability {
             self.ability = Arc::clone(&heartbeat.ability);

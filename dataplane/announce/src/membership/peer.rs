@@ -178,10 +178,12 @@ impl Peer {
         self.last.is_some() && now < self.heard_at + fail_after
     }
 
-    /// Takes over what it said of its state, or who hears it.
-    pub(super) fn set_state(&mut self, state: NodeState) {
+    /// Takes over what it said of its state, or who hears it; whether it has given up what it had.
+    pub(super) fn set_state(&mut self, state: NodeState) -> bool {
+        let released = state.fenced && !self.state.fenced;
         (self.state, self.known) = (state, true);
         self.was_away |= !state.eligible;
+        released
     }
 
     pub(super) fn has_lease(&self, now: Instant) -> bool {

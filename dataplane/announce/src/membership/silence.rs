@@ -43,14 +43,16 @@ impl Membership {
             };
             peer.via = passed_on.map(|(via, ..)| via);
             let died = dead && !peer.dead;
-            self.probe_again |= died;
+            let returned = peer.dead && !dead && passed_on.is_some();
+            self.announce_again |= returned;
+            self.probe_again |= died || returned;
             peer.dead = dead || (peer.dead && passed_on.is_none());
             if died && !self.standby.fenced {
                 peer.parted = Some(Parted::default());
             }
             let Some((_, at, state)) = passed_on else { continue };
             if at > peer.heard_at || !peer.known {
-                peer.set_state(NodeState { minority: false, ..state });
+                self.probe_again |= peer.set_state(NodeState { minority: false, ..state });
                 self.take_ability(index, now);
             }
         }
