@@ -335,9 +335,6 @@ impl Peer {
         let may_own = !other_process || !heartbeat.state.fenced;
         let returned = away && may_own || self.state.minority && !heartbeat.state.minority;
         let restarted = old.is_some() && other_process;
-        if restarted {
-            self.parted = None;
-        }
         let released = self.set_state(heartbeat.state) || restarted;
         (self.dead, self.via) = (false, None);
         if self.ability != heartbeat.ability {
