@@ -33,11 +33,15 @@ impl Membership {
     }
 
     /// Which gateway keeps an address that this one and another one announce. The leases that a process before this one had do not say how many there were.
+    /// Half of the members exclude a majority elsewhere only while they are heard: a lease outlasts that where its giver allows for long round trips,
+    /// and it may be among others by then.
     pub fn precedence(&self) -> Precedence {
         let quorum = self.view.quorum;
+        let (judged, now) = (self.fail_after.judged(), self.last_poll);
+        let together = |peer: &&Peer| peer.is_heard(judged, now) && peer.has_lease(now) && self.counts(peer, now);
         match () {
             () if quorum.is_majority() => Precedence::Own,
-            () if quorum.votes * 2 == quorum.members => Precedence::LowerMac,
+            () if (1 + self.peers.iter().filter(together).count()) * 2 == quorum.members => Precedence::LowerMac,
             () => Precedence::Other,
         }
     }
