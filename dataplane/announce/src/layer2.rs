@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,9 @@ use nftables::Nftables;
 use packets::{Packets, Received, Watched, family};
 use renewals::Renewals;
 pub use settings::SettingWarning;
+
+/// After all addresses were announced because of another gateway, or others were asked, they have this time to answer.
+const RIVAL_PAUSE: Duration = Duration::from_millis(200);
 
 /// How addresses are announced.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +94,12 @@ pub struct Layer2 {
     agenda: Agenda,
     events: VecDeque<Layer2Event>,
     precedence: Precedence,
+    /// Another gateway may announce what this one has.
+    rivals: bool,
+    /// When one did, and all addresses were announced.
+    met_rival: Option<Instant>,
+    /// The address that was announced last, of those that are in turn.
+    in_turn: Option<IpAddr>,
     /// The links whose settings were checked.
     checked: BTreeSet<u32>,
     /// When some address was renewed; no other was renewed before.
@@ -138,6 +148,9 @@ impl Layer2 {
             agenda: Agenda::new(now),
             events: VecDeque::new(),
             precedence: Precedence::Own,
+            rivals: false,
+            met_rival: None,
+            in_turn: None,
             checked: BTreeSet::new(),
             oldest: None,
             watch_due: None,
@@ -246,9 +259,10 @@ impl Layer2 {
         std::mem::take(&mut self.subnets_changed)
     }
 
-    /// Sets which gateway keeps an address that another one announces as well. A host that is no gateway does not announce what it has, so `on_conflict` is
-    /// about it all the same.
-    pub fn set_precedence(&mut self, precedence: Precedence) {
+    /// Sets which gateway keeps an address that another one announces as well, and whether one may do so. A host that is no gateway does not announce what
+    /// it has, so `on_conflict` is about it all the same.
+    pub fn set_precedence(&mut self, precedence: Precedence, rivals: bool) {
+        self.rivals = rivals;
         let former = std::mem::replace(&mut self.precedence, precedence);
         if former == precedence || precedence != Precedence::Own {
             return;
@@ -272,6 +286,33 @@ impl Layer2 {
         let now = Instant::now();
         let all: Vec<IpAddr> = self.announcements.keys().copied().collect();
         all.into_iter().for_each(|ip| self.announce_anew(ip, now));
+    }
+
+    /// Announces the next one of the addresses that are on their interfaces, each in its turn.
+    pub fn announce_one(&mut self) {
+        let after = self.in_turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let later = self.announcements.range((after, Bound::Unbounded)).chain(&self.announcements);
+        self.in_turn = later.filter(|(_, one)| one.is_on()).map(|(ip, _)| *ip).next();
+        if let Some(ip) = self.in_turn {
+            self.send_each(ip, |mac| announcements(mac, ip));
+        }
+    }
+
+    /// Another machine announces what this one has. A gateway may have other addresses as well: all are announced, so that it need not be found for
+    /// each. Where none is expected, this gateway may be the one that others went on without.
+    fn meet_rival(&mut self, now: Instant) {
+        if self.met_rival.is_some_and(|met| now < met + RIVAL_PAUSE) {
+            return;
+        }
+        self.met_rival = Some(now);
+        if !self.rivals {
+            self.events.push_back(Layer2Event::Challenged);
+            return;
+        }
+        for (ip, announcement) in self.announcements.iter_mut().filter(|(_, one)| one.is_on()) {
+            announcement.announce_by(now);
+            self.agenda.set_first(*ip);
+        }
     }
 
     /// Says until when the addresses are surely this machine's, for whoever learns from others whose they are. Once it has been
@@ -422,6 +463,7 @@ impl Layer2 {
     /// Takes in what others say, and answers their questions.
     fn listen(&mut self, now: Instant) {
         let mut received = Vec::new();
+        let mut rival = false;
         self.backlog = !self.packets.receive(&mut received);
         for Received { link, statement } in received {
             let (ip, mac) = match statement {
@@ -438,14 +480,13 @@ impl Layer2 {
                 continue;
             }
             let is_on = announcement.is_on();
+            rival |= is_on && matches!(statement, Statement::Announces(..));
             let (verdict, asker) = match statement {
-                Statement::Announces(_, mac)
-                    if is_on && gives_way(self.precedence, &self.subnets, announcement, mac) =>
-                {
-                    let lower = !is_lower(mac, &self.subnets, announcement);
-                    (announcement.give_way(lower, now), None)
+                Statement::Announces(_, mac) => {
+                    let lower = is_lower(mac, &self.subnets, announcement);
+                    (announcement.on_announcement(self.precedence, lower, policy, now), None)
                 }
-                Statement::Has(..) | Statement::Announces(..) => (announcement.on_claim(now, policy), None),
+                Statement::Has(..) => (announcement.on_claim(now, policy), None),
                 Statement::Probes(..) => {
                     let asker = Asker { ip: Ipv4Addr::UNSPECIFIED.into(), mac };
                     (announcement.on_probe(now), Some(asker))
@@ -459,6 +500,9 @@ impl Layer2 {
                 self.send(ip, link, |mac| answer(mac, ip, asker).into_iter().collect());
             }
             self.follow_verdict(ip, mac, link, verdict);
+        }
+        if rival {
+            self.meet_rival(now);
         }
     }
 
@@ -503,20 +547,6 @@ impl Layer2 {
         }
         self.kernel_answers.suppress(answered, now);
         self.watch_due = self.kernel_answers.due();
-    }
-}
-
-/// Whether the machine with this MAC address keeps an address that it announces as well.
-fn gives_way(
-    precedence: Precedence,
-    subnets: &[Subnet],
-    announcement: &Announcement,
-    other: Option<MacAddress>,
-) -> bool {
-    match precedence {
-        Precedence::Own => false,
-        Precedence::Other => true,
-        Precedence::LowerMac => is_lower(other, subnets, announcement),
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Membership {
     announce_again: bool,
     /// Somebody may have what was left to it no more.
     probe_again: bool,
+    /// Another machine has announced what this gateway has: the others are to answer.
+    challenged: bool,
     /// Someone is silent and not proved dead, or the leases of a majority are about to end.
     doubts: bool,
     counters: MembershipCounters,
@@ -149,6 +151,8 @@ pub struct Actions {
     pub announce_again: bool,
     /// A gateway is fenced, dead, back or another process: probe again at once what was left to others, since it may have had that.
     pub probe_again: bool,
+    /// A gateway that goes on elsewhere may have come in sight: announce one of the addresses once more.
+    pub announce_one: bool,
     /// Send this.
     pub send: Option<Datagram>,
 }
@@ -205,6 +209,7 @@ impl Membership {
             clock_stood_still: false,
             announce_again: false,
             probe_again: false,
+            challenged: false,
             doubts: false,
             counters: MembershipCounters::default(),
         })
@@ -285,6 +290,12 @@ impl Membership {
         self.awaiting = awaiting;
     }
 
+    /// Another machine announces what this gateway has. It may be a gateway that went on without this one while the machine was stopped, clock and all:
+    /// others are asked to answer at once, which shows it.
+    pub fn challenge(&mut self) {
+        (self.challenged, self.urgent) = (true, true);
+    }
+
     /// Takes a datagram.
     pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> ReceiveOutcome {
         let received = self.accept(from, bytes, now);
@@ -321,7 +332,8 @@ impl Membership {
         self.conclusions_due = self.next_conclusions(others);
         let announce_again = std::mem::take(&mut self.announce_again);
         let probe_again = std::mem::take(&mut self.probe_again);
-        Actions { fenced, unfenced, view_changed, announce_again, probe_again, send }
+        let announce_one = send.is_some() && self.precedence() != Precedence::Own && self.may_have_rivals();
+        Actions { fenced, unfenced, view_changed, announce_again, probe_again, announce_one, send }
     }
 
     /// When `poll` is to be called.

@@ -26,6 +26,8 @@ pub(super) struct Holdings {
     /// Warnings by setting of the machine.
     pub(super) warnings: BTreeMap<String, String>,
     pub(super) counts: Counts,
+    /// Another machine announces what this one has, and no gateway is expected to.
+    pub(super) challenged: bool,
     /// Something has changed since the status was published.
     pub(super) changed: bool,
     /// Changes that are not logged yet.
@@ -50,6 +52,7 @@ impl Holdings {
             unprobed: BTreeSet::new(),
             warnings: BTreeMap::new(),
             counts: Counts::default(),
+            challenged: false,
             changed: true,
             log: Log::default(),
         }
@@ -173,6 +176,7 @@ impl Holdings {
                 self.counts.conflicts += 1;
                 self.update(ip, Here::Conflict { mac, interface, answer });
             }
+            Layer2Event::Challenged => self.challenged = true,
             Layer2Event::ConflictOver { ip } => {
                 tracing::info!(%ip, "nobody else uses the address any more");
                 let interfaces = self.layer2.interfaces(ip);
@@ -206,9 +210,7 @@ impl Holdings {
                 let held = addresses.into_iter().filter_map(|ip| Some((ip, self.held.get(&ip)?)));
                 self.queue.extend(held.map(|(ip, here)| (ip, matches!(here, Here::Conflict { .. }))));
             }
-            Layer2Event::Setting(warning) => {
-                self.warn(warning.sysctl.clone(), warning.to_string());
-            }
+            Layer2Event::Setting(warning) => self.warn(warning.sysctl.clone(), warning.to_string()),
             Layer2Event::KernelAnswers(Some(error)) => {
                 let warning = format!(
                     "nftables cannot keep the kernel from answering for announced addresses ({error}): if this process dies, new clients \

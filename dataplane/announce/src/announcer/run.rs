@@ -203,7 +203,10 @@ impl Announcing {
         if let Some(reach) = self.holdings.changed_reach() {
             self.membership.set_reach(reach, now);
         }
-        let Actions { fenced, unfenced: _, view_changed, announce_again, probe_again, send } =
+        if std::mem::take(&mut self.holdings.challenged) {
+            self.membership.challenge();
+        }
+        let Actions { fenced, unfenced: _, view_changed, announce_again, probe_again, announce_one, send } =
             self.membership.poll(now);
         if fenced {
             let announced = self.handover.fence();
@@ -218,9 +221,12 @@ impl Announcing {
             self.membership.set_applied(Applied::default(), now);
         }
         send.iter().for_each(|datagram| self.socket.send(datagram));
-        self.holdings.layer2.set_precedence(self.membership.precedence());
+        self.holdings.layer2.set_precedence(self.membership.precedence(), self.membership.may_have_rivals());
         if announce_again {
             self.holdings.layer2.announce_again();
+        }
+        if announce_one {
+            self.holdings.layer2.announce_one();
         }
         if probe_again {
             self.holdings.layer2.probe_again();

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::membership::Precedence;
+
 /// When an address is announced, counted from the first time. RFC 5227 announces twice, 2 s apart; the others are for
 /// networks that lose a frame or two while they learn of a fail-over, most of all at its beginning.
 const SCHEDULE: [Duration; 7] = [
@@ -21,8 +23,9 @@ const PROBES: u8 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// How soon after a question to everybody the address is announced, while the former owner may still answer: after that answer.
 const AFTER_ANSWER: Duration = Duration::from_millis(20);
-/// Time from the first defence of an address to the next one; doubled with each, up to `MAX_DEFENCE_INTERVAL`. RFC 5227, section 2.4 (c)
-/// defends once within 10 s, in which its clients would be without it: what the other says after a defence is the last word for them.
+/// Time from a claim to the defence of an address, and from the first defence to the next one; doubled with each, up to `MAX_DEFENCE_INTERVAL`.
+/// RFC 5227, section 2.4 (c) defends once within 10 s, in which its clients would be without it: what the other says after a defence is the last
+/// word for them.
 const MIN_DEFENCE_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_DEFENCE_INTERVAL: Duration = Duration::from_secs(1);
 /// A conflict is over after this time without the other.
@@ -39,7 +42,7 @@ const LEFT_TO_GATEWAY: Duration = Duration::from_secs(2);
 /// Answer to another machine that uses an address which this one announces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnConflict {
-    /// Announce it again: at once, after 50 ms, and ever more rarely, down to once per second (RFC 5227, section 2.4 c).
+    /// Announce it again: after 50 ms, and ever more rarely, down to once per second (RFC 5227, section 2.4 c).
     #[default]
     Defend,
     /// Withdraw it until the other has been gone for 30 s (RFC 5227, section 2.4 a).
@@ -121,6 +124,8 @@ pub(super) struct Announcement {
     wait: Duration,
     /// Left to another gateway, which may die: probed often.
     gave_way: bool,
+    /// Of all gateways that have given way to each other, this one comes back first: it probes soon, whatever the others announced until then.
+    comes_first: bool,
     /// The former owner may still answer until then.
     settled: Instant,
 }
@@ -156,6 +161,7 @@ impl Announcement {
             disputed_until: None,
             wait: FIRST_RETRY,
             gave_way: false,
+            comes_first: false,
             settled,
         }
     }
@@ -174,7 +180,7 @@ impl Announcement {
             Phase::Announcing { .. } => false,
         };
         if left {
-            self.wait = FIRST_RETRY;
+            (self.wait, self.comes_first) = (FIRST_RETRY, false);
             self.phase = Phase::Probing { sent: 0, next: now };
         }
         left
@@ -208,6 +214,7 @@ impl Announcement {
             }
             Phase::Yielded { until } if now < until => None,
             Phase::Yielded { .. } => {
+                self.comes_first = false;
                 let longest = if self.gave_way { LEFT_TO_GATEWAY } else { CONFLICT_END };
                 self.wait = longest.min(self.wait * 2);
                 self.phase = Phase::Probing { sent: 0, next: now };
@@ -262,10 +269,31 @@ impl Announcement {
         if self.is_on() { Verdict::Known } else { self.on_claim(now, OnConflict::Defend) }
     }
 
+    /// Another gateway announces the address. `lower`: its MAC address is lower than that of this one.
+    pub(super) fn on_announcement(
+        &mut self,
+        precedence: Precedence,
+        lower: bool,
+        policy: OnConflict,
+        now: Instant,
+    ) -> Verdict {
+        let gives_way = match precedence {
+            Precedence::Own => false,
+            Precedence::LowerMac => lower,
+            Precedence::Other => true,
+        };
+        if self.is_on() && gives_way {
+            return self.give_way(!lower, now);
+        }
+        self.comes_first &= !lower;
+        self.on_claim(now, policy)
+    }
+
     /// Another gateway announces the address and is to keep it: it is probed again after a while, or `soon` if this gateway is the one of
     /// both that comes back first.
-    pub(super) fn give_way(&mut self, soon: bool, now: Instant) -> Verdict {
-        let wait = if soon && !self.gave_way { SOON } else { self.wait };
+    fn give_way(&mut self, soon: bool, now: Instant) -> Verdict {
+        self.comes_first = soon && !self.gave_way;
+        let wait = if self.comes_first { SOON } else { self.wait };
         self.gave_way = true;
         self.phase = Phase::Yielded { until: now + wait };
         self.disputed_until = Some(now + CONFLICT_END);
@@ -277,6 +305,7 @@ impl Announcement {
     pub(super) fn on_claim(&mut self, now: Instant, policy: OnConflict) -> Verdict {
         let until = now + CONFLICT_END;
         match self.phase {
+            Phase::Yielded { .. } if self.comes_first => Verdict::Known,
             Phase::Yielded { .. } => {
                 self.phase = Phase::Yielded { until: now + self.wait };
                 Verdict::Known
@@ -310,10 +339,9 @@ impl Announcement {
                 // One that is planned answers this claim too.
                 if self.extra.is_none() {
                     let interval = self.defence_interval;
-                    let at = match self.defended {
-                        Some(before) => now.max(before + interval),
-                        None => now,
-                    };
+                    // Others may have gone on without this gateway, which learns of it by then.
+                    let soon = now + MIN_DEFENCE_INTERVAL;
+                    let at = self.defended.map_or(soon, |before| soon.max(before + interval));
                     if known {
                         self.defence_interval = MAX_DEFENCE_INTERVAL.min(interval * 2);
                     }
@@ -324,7 +352,8 @@ impl Announcement {
         }
     }
 
-    fn announce_by(&mut self, at: Instant) {
+    /// Announces it by this time, out of turn.
+    pub(super) fn announce_by(&mut self, at: Instant) {
         self.extra = Some(self.extra.map_or(at, |before| before.min(at)));
     }
 }

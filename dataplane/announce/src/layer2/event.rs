@@ -110,6 +110,8 @@ pub enum Layer2Event {
         /// Answer to it.
         answer: ConflictAnswer,
     },
+    /// Another machine announces an address of this one, and no other gateway is expected to: others may have gone on without this gateway.
+    Challenged,
     /// The other machine has not been seen for 30 s; the address is announced.
     ConflictOver {
         /// The address.

@@ -222,7 +222,7 @@ impl Membership {
 
     /// Whether answers are wanted at once: they decide who owns an address.
     fn asks(&self) -> bool {
-        self.doubts || self.awaiting
+        self.doubts || self.awaiting || self.challenged
     }
 
     /// The next heartbeat.
@@ -257,6 +257,7 @@ impl Membership {
             passed_on: self.passed_on_abilities(now),
             contested: self.conflicts.told(now),
         };
+        self.challenged = false;
         let mut bytes = heartbeat.encode(self.fleet);
         self.keys.sign(&mut bytes);
         self.counters.sent += to.len() as u64;

@@ -38,12 +38,24 @@ impl Membership {
     pub fn precedence(&self) -> Precedence {
         let quorum = self.view.quorum;
         let (judged, now) = (self.fail_after.judged(), self.last_poll);
-        let together = |peer: &&Peer| peer.is_heard(judged, now) && peer.has_lease(now) && self.counts(peer, now);
+        let together =
+            |peer: &&Peer| peer.is_heard(judged, now) && peer.has_lease(now) && self.counts(peer, now);
         match () {
             () if quorum.is_majority() => Precedence::Own,
-            () if (1 + self.peers.iter().filter(together).count()) * 2 == quorum.members => Precedence::LowerMac,
+            () if (1 + self.peers.iter().filter(together).count()) * 2 == quorum.members => {
+                Precedence::LowerMac
+            }
             () => Precedence::Other,
         }
+    }
+
+    /// Whether a gateway may go on elsewhere with what this one has: not all others are heard, or they have not settled with it. Who has a majority answers
+    /// a rival's announcement; without one this gateway announces its addresses in turn, so that a rival that comes in sight learns of it and
+    /// answers. Heartbeats may not arrive where frames do.
+    pub fn may_have_rivals(&self) -> bool {
+        let judged = self.fail_after.judged();
+        let elsewhere = |peer: &Peer| !peer.is_heard(judged, self.last_poll) || peer.parted.is_some();
+        !self.standby.fenced && self.peers.iter().any(|peer| !peer.state.left && elsewhere(peer))
     }
 
     /// Whether this gateway may become eligible: without a majority only after it has listened for the others.

@@ -199,7 +199,9 @@ impl Gateway {
 
     /// The events that nobody has waited for.
     pub(crate) fn events(&self) -> Vec<String> {
-        self.events.lock().unwrap().iter().map(|event| format!("{event:?}")).collect()
+        let events = self.events.lock().unwrap();
+        let told = events.iter().filter(|event| !matches!(event, Layer2Event::Challenged));
+        told.map(|event| format!("{event:?}")).collect()
     }
 }
 

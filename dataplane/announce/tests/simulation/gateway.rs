@@ -26,6 +26,11 @@ pub(crate) struct Gateway {
     pub(crate) yielded: BTreeMap<IpAddr, Yielded>,
     /// Set when it announces all its addresses again.
     pub(crate) announced_again: bool,
+    /// What it announces once more, out of turn.
+    pub(crate) out_of_turn: BTreeSet<IpAddr>,
+    /// The address that it announced last, of those that are in turn.
+    in_turn: Option<IpAddr>,
+    met_rival: Option<Instant>,
     precedence: Precedence,
 }
 
@@ -35,6 +40,10 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// Half of the first wait for another that answers: it is doubled with each first probe.
 const HALF_A_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
+/// Time from a claim to the defence of an address where no rival is expected, as in `layer2`.
+const DEFENCE: Duration = Duration::from_millis(50);
+/// How long all addresses are not announced again because of a rival, as in `layer2`.
+const RIVAL_PAUSE: Duration = Duration::from_millis(200);
 /// Time until the first probe by the one of two that both give way which comes back first, as in `layer2`.
 const SOON: Duration = Duration::from_millis(200);
 
@@ -46,18 +55,20 @@ pub(crate) struct Yielded {
     wait: Duration,
     /// Probes that were sent.
     sent: u8,
+    /// Of all that have given way to each other, this one comes back first.
+    first: bool,
 }
 
 impl Yielded {
     /// An address that is probed at once.
     fn probed(now: Instant) -> Self {
-        Self { until: now, wait: HALF_A_RETRY, sent: 0 }
+        Self { until: now, wait: HALF_A_RETRY, sent: 0, first: false }
     }
 
     /// Another has it. What is heard before the second probe does not count.
     fn claimed(&mut self, now: Instant) {
         let probed = self.sent == 0 && self.until <= now || self.sent == 1;
-        if !probed {
+        if !probed && !self.first {
             (self.sent, self.until) = (0, now + self.wait);
         }
     }
@@ -83,6 +94,9 @@ impl Gateway {
             changes: 1,
             yielded: BTreeMap::new(),
             announced_again: false,
+            out_of_turn: BTreeSet::new(),
+            in_turn: None,
+            met_rival: None,
             precedence: Precedence::default(),
         }
     }
@@ -114,6 +128,12 @@ impl Gateway {
             }
             sent.extend(actions.send);
             self.announced_again |= actions.announce_again;
+            if actions.announce_one {
+                let on = self.on();
+                let next = on.iter().find(|address| self.in_turn.is_none_or(|last| **address > last));
+                self.in_turn = next.or(on.first()).copied();
+                self.out_of_turn.extend(self.in_turn);
+            }
             if actions.probe_again {
                 self.probe_yielded(now);
             }
@@ -175,14 +195,21 @@ impl Gateway {
         self.announced.iter().filter(|address| !self.yielded.contains_key(*address)).copied().collect()
     }
 
-    /// Hears another gateway announce an address; whether it announces it as well, and goes on to.
-    pub(crate) fn hear(&mut self, address: IpAddr, lower: bool, wait: Duration, now: Instant) -> bool {
+    /// Hears another gateway announce an address; after which time it announces it as well, if it has it and keeps it.
+    pub(crate) fn hear(
+        &mut self,
+        address: IpAddr,
+        lower: bool,
+        wait: Duration,
+        now: Instant,
+    ) -> Option<Duration> {
         if !self.announced.contains(&address) {
-            return false;
+            return None;
         }
         if let Some(yielded) = self.yielded.get_mut(&address) {
+            yielded.first &= !lower;
             yielded.claimed(now);
-            return false;
+            return None;
         }
         let keeps = match self.membership.precedence() {
             Precedence::Own => true,
@@ -190,12 +217,25 @@ impl Gateway {
             Precedence::Other => false,
         };
         if !keeps {
-            let soon = !lower && self.membership.precedence() == Precedence::Other;
-            let until = now + if soon { SOON } else { wait };
-            self.yielded.insert(address, Yielded { until, wait, sent: 0 });
+            let until = now + if lower { wait } else { SOON };
+            self.yielded.insert(address, Yielded { until, wait, sent: 0, first: !lower });
             self.changes += 1;
         }
-        keeps
+        let rivals = self.membership.may_have_rivals();
+        self.meet_rival(rivals, now);
+        keeps.then_some(if rivals { Duration::ZERO } else { DEFENCE })
+    }
+
+    fn meet_rival(&mut self, rivals: bool, now: Instant) {
+        if self.met_rival.is_some_and(|met| now < met + RIVAL_PAUSE) {
+            return;
+        }
+        self.met_rival = Some(now);
+        if rivals {
+            self.out_of_turn.extend(self.on());
+        } else {
+            self.membership.challenge();
+        }
     }
 
     /// Does what is due for addresses that are left to another; those that are asked for now.
@@ -208,7 +248,7 @@ impl Gateway {
             if it.sent == 0 {
                 it.wait = LONGEST_RETRY.min(it.wait * 2);
             }
-            (it.sent, it.until) = (it.sent + 1, now + PROBE_INTERVAL);
+            (it.sent, it.until, it.first) = (it.sent + 1, now + PROBE_INTERVAL, false);
             *address
         })
         .collect()

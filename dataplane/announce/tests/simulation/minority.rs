@@ -122,6 +122,32 @@ fn each_part_of_a_split_serves_its_clients() {
     }
 }
 
+/// After a split frames arrive again and heartbeats do not: nothing but frames shows that there are two owners.
+#[test]
+fn parts_that_come_in_sight_of_each_other_share_the_addresses() {
+    for (machines, part) in PARTS {
+        seeds(|seed| {
+            let what = format!(
+                "{machines} machines, parts {:?}, seed {seed}",
+                (0..machines).map(part).collect::<Vec<_>>()
+            );
+            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
+            network.split(part);
+            let pause = 3_000 + network.below(200);
+            network.run(ms(pause));
+            network.judge_from_now();
+            network.filter(part);
+            network.run(ms(10_000));
+            // An interval until one announces what it has.
+            expect_owned(&network, ms(120), ms(400), &what);
+            network.judge_from_now();
+            network.run(ms(10_000));
+            expect_one_owner(&network, &format!("{what}, later"));
+            assert_eq!(network.judge.moves(), 0, "{what}, later");
+        });
+    }
+}
+
 #[test]
 fn a_flapping_link_moves_little() {
     for machines in [2, 3] {

@@ -113,6 +113,7 @@ enum Event {
     Repeat {
         machine: usize,
         address: IpAddr,
+        again: bool,
     },
     /// A machine probes what it has left to others.
     Probe(usize),
@@ -304,17 +305,17 @@ impl Network {
                 self.act(to, |gateway, clock| gateway.receive(from, &bytes, clock));
             }
             Event::Announce { to, from, address, again } => {
-                let mut keeps = false;
+                let mut defence = None;
                 let wait = ms(1_000 + self.below(500));
                 self.act(to, |gateway, clock| {
-                    keeps = gateway.hear(address, from < to, wait, clock);
+                    defence = gateway.hear(address, from < to, wait, clock);
                     gateway.drive(clock)
                 });
-                if keeps && !again {
-                    self.announce(to, address, true);
+                if let Some(after) = defence.filter(|_| !again) {
+                    self.schedule(self.now + after, Event::Repeat { machine: to, address, again: true });
                 }
             }
-            Event::Repeat { machine, address } => self.repeat(machine, address),
+            Event::Repeat { machine, address, again } => self.repeat(machine, address, again),
             Event::Probe(machine) => self.probe(machine),
             Event::Answer { to, address } => self.act(to, |gateway, clock| {
                 gateway.answered(address, clock);
@@ -349,6 +350,7 @@ impl Network {
         let again = std::mem::take(&mut gateway.announced_again);
         let announced: Vec<IpAddr> =
             gateway.on().into_iter().filter(|address| again || !before.contains(address)).collect();
+        let out_of_turn = std::mem::take(&mut gateway.out_of_turn);
         let due = gateway.next_due();
         let from = SocketAddr::new(machine_address(machine), PORT);
         for datagram in sent {
@@ -362,10 +364,13 @@ impl Network {
             }
         }
         self.wake_at(machine, due);
+        for address in out_of_turn {
+            self.announce(machine, address, false);
+        }
         for address in announced {
             self.announce(machine, address, false);
             for later in REPEATED {
-                self.schedule(self.now + later, Event::Repeat { machine, address });
+                self.schedule(self.now + later, Event::Repeat { machine, address, again: false });
             }
         }
         if changed {
@@ -386,11 +391,11 @@ impl Network {
         }
     }
 
-    fn repeat(&mut self, machine: usize, address: IpAddr) {
+    fn repeat(&mut self, machine: usize, address: IpAddr, again: bool) {
         let Machine { gateway, paused, frozen, .. } = &self.machines[machine];
         let has = gateway.as_ref().is_some_and(|gateway| gateway.on().contains(&address));
         if has && !paused && frozen.is_none() {
-            self.announce(machine, address, false);
+            self.announce(machine, address, again);
         }
     }
 
@@ -559,7 +564,7 @@ impl Network {
     /// Heartbeats arrive only within the groups; all frames of announcements do.
     pub(crate) fn filter(&mut self, group: impl Fn(usize) -> usize) {
         for ((from, to), link) in &mut self.links {
-            link.up = group(*from) == group(*to);
+            (link.up, link.frames) = (group(*from) == group(*to), true);
         }
         self.observe();
     }

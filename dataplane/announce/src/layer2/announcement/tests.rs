@@ -146,7 +146,7 @@ fn every_claim_is_answered_and_ever_more_rarely() {
     let start = Instant::now();
     let mut one = taken_over(start);
     run(&mut one, start, Duration::from_secs(6), &manner(None));
-    let claims = [6000, 6010, 6999, 7000, 7003, 7900, 9500, 9501];
+    let claims = [6000, 6010, 6060, 6120, 6180, 6260, 6999, 7000, 7900, 9500, 9501];
     let mut defences = Vec::new();
     for (place, at) in claims.into_iter().enumerate() {
         let expected = if place == 0 { Verdict::Defend } else { Verdict::Known };
@@ -155,7 +155,7 @@ fn every_claim_is_answered_and_ever_more_rarely() {
         let until = claims.get(place + 1).map_or(20_000, |next| next - 1);
         defences.extend(announced(&run(&mut one, start, Duration::from_millis(until), &manner(None))));
     }
-    assert_eq!(defences, [6000, 6050, 6999, 7199, 7900, 9500, 10_500]);
+    assert_eq!(defences, [6050, 6110, 6210, 6410, 7049, 7950, 9550]);
 }
 
 #[test]
@@ -187,21 +187,37 @@ fn a_withdrawn_address_is_probed_before_it_returns() {
     assert_eq!(done[3], (50_150, Step::PutOn { after_conflict: true }));
 }
 
+fn give_way(one: &mut Announcement, lower: bool, now: Instant) -> Verdict {
+    one.on_announcement(Precedence::Other, lower, OnConflict::Defend, now)
+}
+
 /// Both have fewer than half of the gateways.
 #[test]
 fn of_two_that_give_way_to_each_other_the_one_with_the_lower_mac_address_is_back_soon() {
     let start = Instant::now();
     let [mut lower, mut higher] = [taken_over(start), taken_over(start)];
-    assert_eq!(lower.give_way(true, start), Verdict::GiveWay);
-    assert_eq!(higher.give_way(false, start), Verdict::GiveWay);
+    assert_eq!(give_way(&mut lower, false, start), Verdict::GiveWay);
+    assert_eq!(give_way(&mut higher, true, start), Verdict::GiveWay);
+    // What others announced that have given way as well does not keep it.
+    assert_eq!(give_way(&mut lower, false, start + Duration::from_millis(1)), Verdict::Known);
     let on = Step::PutOn { after_conflict: true };
     let done = run(&mut lower, start, Duration::from_millis(400), &manner(None));
     assert!(done.contains(&(350, on)), "{done:?}");
     assert_eq!(run(&mut higher, start, Duration::from_millis(999), &manner(None)), []);
     // The other one has a majority: it answers the probes.
     let mut lower = taken_over(start);
-    let _verdict = lower.give_way(true, start);
+    let _verdict = give_way(&mut lower, false, start);
     assert_eq!(run(&mut lower, start, Duration::from_millis(250), &manner(None)).len(), 2);
     let _verdict = lower.on_claim(start + Duration::from_millis(251), OnConflict::Defend);
     assert_eq!(lower.due(&manner(None)), Some(start + Duration::from_millis(2_251)));
+}
+
+/// Another one with an even lower MAC address comes back before it.
+#[test]
+fn of_three_that_give_way_to_each_other_only_the_one_with_the_lowest_mac_address_is_back_soon() {
+    let start = Instant::now();
+    let mut middle = taken_over(start);
+    assert_eq!(give_way(&mut middle, false, start), Verdict::GiveWay);
+    assert_eq!(give_way(&mut middle, true, start), Verdict::Known);
+    assert_eq!(run(&mut middle, start, Duration::from_millis(999), &manner(None)), []);
 }
