@@ -34,17 +34,17 @@ impl Membership {
 
     /// Which gateway keeps an address that this one and another one announce. The leases that a process before this one had do not say how many there were.
     /// Half of the members exclude a majority elsewhere only while they are heard: a lease outlasts that where its giver allows for long round trips,
-    /// and it may be among others by then.
+    /// and it may be among others by then. Nor do they where some joined a part that had fewer: they may still be part of a majority.
     pub fn precedence(&self) -> Precedence {
         let quorum = self.view.quorum;
         let (judged, now) = (self.fail_after.judged(), self.last_poll);
         let together =
             |peer: &&Peer| peer.is_heard(judged, now) && peer.has_lease(now) && self.counts(peer, now);
+        let half = |votes: usize| votes * 2 == quorum.members;
+        let had_half = !self.minority.unsettled || half(self.minority.votes);
         match () {
             () if quorum.is_majority() => Precedence::Own,
-            () if (1 + self.peers.iter().filter(together).count()) * 2 == quorum.members => {
-                Precedence::LowerMac
-            }
+            () if had_half && half(1 + self.peers.iter().filter(together).count()) => Precedence::LowerMac,
             () => Precedence::Other,
         }
     }
@@ -89,9 +89,12 @@ impl Membership {
         let own = self.view.candidates.first().map(|candidate| &candidate.node);
         // Whoever does not go on without a majority has one, if there are enough others for it. Otherwise it has not gone on yet.
         let outvoted = self.minority.votes * 2 < self.view.quorum.members;
+        // A gateway that hears both parts has the first name in each: then those decide who still own addresses apart.
+        let undecided = now >= since + self.fail_after.judged();
+        let precedes = |peer: &Peer| undecided && peer.node < self.options.node;
         let rivals = || self.peers.iter().filter(|peer| self.is_rival(peer, now));
         let gives_way = rivals().any(|peer| match peer.state.minority {
-            true => own.is_none_or(|own| peer.node < *own),
+            true => own.is_none_or(|own| peer.node < *own) || precedes(peer),
             false => outvoted,
         });
         // All who are back have been heard by then.

@@ -140,6 +140,19 @@ fn rivals_that_come_in_sight_of_each_other_while_heartbeats_are_held_up_settle()
     script(3718708482773776, 4, &[(Hold(1, 645), 66), (Filter(67), 600), (Upgrade(0), 12)]);
 }
 
+/// Scripts that were drawn: a gateway that joins one part is still of the majority of another; and one that hears two parts is the first of both.
+#[test]
+fn parts_that_share_a_gateway_for_a_moment_settle() {
+    use Fault::{Delay, Filter, Heal, Hold, Kill, Loss, Resume, Router, Split, Start};
+    let faults =
+        [(Split(126), 12), (Hold(2, 447), 0), (Heal, 1_104), (Router(2, false), 479), (Delay(92), 174)];
+    let later = [(Filter(50), 440), (Hold(1, 50), 2_652), (Filter(3), 1_020)];
+    script(5188691713426634219, 4, &[faults.as_slice(), &later].concat());
+    let faults =
+        [(Resume(0), 458), (Kill(2), 3_601), (Loss(19), 7_672), (Start(3), 431), (Delay(240), 5_883)];
+    script(3968081007809800199, 4, &faults);
+}
+
 /// Draws the same 50 cases each time; PROPTEST_CASES runs more, at random.
 fn config() -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
