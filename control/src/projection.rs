@@ -6,6 +6,7 @@
 //! changed, and an unchanged frontend keeps its `Arc`.
 #![doc = include_str!("projection/fields.md")]
 
+mod absent;
 mod addresses;
 mod age;
 mod allocation_order;
@@ -45,6 +46,7 @@ use jiff::Timestamp;
 use sheave_model::RoutingTable;
 use sheave_model::{Frontend, FrontendAddr, FrontendKind};
 
+pub use self::absent::AbsentEndpoints;
 use self::addresses::AllocatedAddresses;
 use self::allocation_order::WaitList;
 pub(crate) use self::allocator::AddressRange;

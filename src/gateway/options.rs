@@ -155,6 +155,7 @@ pub(crate) fn projection_options(config: &Config, role: Role) -> projection::Opt
             allowed: allowed(config),
             overprovisioning: config.failover.overprovisioning,
         },
+        absent: Arc::default(),
     }
 }
 

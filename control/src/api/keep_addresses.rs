@@ -1,10 +1,10 @@
 //! Published addresses of load balancers, for objects that come without a status.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, ServiceSpec};
 use sheave_model::FrontendSource;
 
 use super::gateway_api::GatewayAddress;
@@ -33,6 +33,27 @@ impl Objects {
             }
         }
     }
+
+    /// Whether a frontend of this object that was seen in traffic is at a published address: node ports, cluster IPs and external IPs are
+    /// none. False if the object does not exist.
+    pub fn is_at_published_address(&self, key: &ServiceKey, frontend: SocketAddr) -> bool {
+        match key.source {
+            FrontendSource::Service => {
+                let spec = self.services.get(key).and_then(|service| service.spec.as_ref());
+                spec.is_some_and(|spec| is_load_balancer_address(spec, frontend))
+            }
+            FrontendSource::MultiClusterService => self.fleet.services.contains_key(key),
+            FrontendSource::Gateway => self.gateway_api.gateways.contains_key(key),
+        }
+    }
+}
+
+fn is_load_balancer_address(spec: &ServiceSpec, frontend: SocketAddr) -> bool {
+    let ip = frontend.ip().to_string();
+    let mut others = spec.cluster_ips.iter().chain(&spec.external_ips).flatten().chain(&spec.cluster_ip);
+    spec.type_.as_deref() == Some("LoadBalancer")
+        && spec.ports.iter().flatten().any(|port| port.port == i32::from(frontend.port()))
+        && !others.any(|other| *other == ip)
 }
 
 impl GatewayApiObjects {
@@ -83,5 +104,20 @@ mod tests {
         assert_eq!(has("new").as_deref(), Some("203.0.113.2 2001:db8::2"));
         assert_eq!(has("old").as_deref(), Some("203.0.113.1"));
         assert_eq!(objects.services.len(), 2);
+    }
+
+    #[test]
+    fn node_ports_and_other_addresses_are_not_published() {
+        let mut objects = Objects::default();
+        let service = "{spec: {type: LoadBalancer, clusterIPs: [10.96.0.1], externalIPs: [198.51.100.1], \
+                       ports: [{port: 80, nodePort: 30080}]}}";
+        let key = ServiceKey::new("shop", "web");
+        objects.services.insert(key.clone(), Arc::new(serde_saphyr::from_str::<Service>(service).unwrap()));
+        let published = |frontend: &str| objects.is_at_published_address(&key, frontend.parse().unwrap());
+        assert!(published("203.0.113.1:80"));
+        for other in ["203.0.113.1:30080", "10.96.0.1:80", "198.51.100.1:80"] {
+            assert!(!published(other), "{other}");
+        }
+        assert!(!objects.is_at_published_address(&ServiceKey::gateway("shop", "web"), "203.0.113.1:80".parse().unwrap()));
     }
 }

@@ -69,6 +69,9 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
+    /// Conditions of an endpoint that a preview takes out.
+    const ABSENT: Self = Self { terminating: false, unready: true, unserving: true };
+
     pub(super) fn of(endpoint: &SliceEndpoint) -> Self {
         let conditions = endpoint.conditions.as_ref();
         let condition = |read: fn(&EndpointConditions) -> Option<bool>, default| {
@@ -295,14 +298,20 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
         mark: EntryId,
     ) -> SliceEntry<'r> {
         let own = self.member.own;
+        let node = endpoint.node_name.as_deref().unwrap_or_default();
+        let zone = endpoint.zone.as_deref().unwrap_or_default();
+        let conditions = match self.context.absent.has(&self.member.cluster, node, zone) {
+            true => Conditions::ABSENT,
+            false => Conditions::of(endpoint),
+        };
         SliceEntry {
             addr,
             copy: matches!(listed.origin, SliceOrigin::Copy),
-            conditions: Conditions::of(endpoint),
-            nameless: endpoint.node_name.as_deref().unwrap_or_default().is_empty(),
-            node: endpoint.node_name.as_deref().unwrap_or_default(),
+            conditions,
+            nameless: node.is_empty(),
+            node,
             remote: !(own && is_local(endpoint, self.context)),
-            zone: endpoint.zone.as_deref().unwrap_or_default(),
+            zone,
             hints: if own { hints(endpoint, self.context) } else { TopologyHints::default() },
             mark,
         }

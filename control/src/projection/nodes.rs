@@ -12,6 +12,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use sheave_model::AddressSet;
 use sheave_model::{FrontendAddr, FrontendKind, Protocol};
 
+use super::absent::AbsentEndpoints;
 use super::allocator::NodeAddress;
 use super::options::{OWN_PORTS, Options, Role};
 use crate::api::problem::report::Report;
@@ -61,6 +62,8 @@ pub(super) struct ClusterContext {
     pub(super) own_networks: Arc<AddressSet>,
     /// Networks of internal clients: pod CIDRs, addresses of Nodes and those in the configuration.
     pub(super) internal: Arc<AddressSet>,
+    /// Endpoints that a preview takes out.
+    pub(super) absent: Arc<AbsentEndpoints>,
 }
 
 impl ClusterContext {
@@ -83,6 +86,7 @@ impl ClusterContext {
             by_hand,
             own_networks: _,
             internal: _,
+            absent,
         } = self;
         *node == before.node
             && *zone == before.zone
@@ -95,6 +99,7 @@ impl ClusterContext {
             && *reserved_ports == before.reserved_ports
             && *heartbeat_port == before.heartbeat_port
             && *by_hand == before.by_hand
+            && *absent == before.absent
     }
 
     /// The node's own address of a family.
@@ -139,6 +144,7 @@ pub(super) fn read(
         gateways: gateways.clone(),
         reserved_ports: [&OWN_PORTS[..], &options.reserved_ports].concat(),
         heartbeat_port: options.heartbeat_port,
+        absent: Arc::clone(&options.absent),
         ..ClusterContext::default()
     };
     context.gateways_known = match options.role {

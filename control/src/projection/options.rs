@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use sheave_model::{AddressSet, FrontendKind, HealthPolicy, LogSample, Path, PathChoice, ServiceLimits};
 
+use super::absent::AbsentEndpoints;
 use crate::api::names;
 use crate::api::store::ServiceKey;
 
@@ -69,6 +70,8 @@ pub struct Options {
     pub gateway_controller: Option<Arc<str>>,
     /// Options for MultiClusterServices.
     pub fleet: KarmadaOptions,
+    /// Endpoints that a preview takes out. Empty in a gateway.
+    pub absent: Arc<AbsentEndpoints>,
 }
 
 /// Default of [`Options::gateway_controller`].
@@ -132,6 +135,7 @@ impl Default for Options {
             role: Role::Standalone,
             gateway_controller: Some(GATEWAY_CONTROLLER.into()),
             fleet: KarmadaOptions::default(),
+            absent: Arc::default(),
         }
     }
 }
