@@ -8,8 +8,8 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sheave_console::arguments::{
-    ApiServerArgs, Diff, Events, Explain, Gateways, ManifestArgs, NodeArgs, Routes, RunningArgs, Status,
-    TextFormat, Top, Trace, Validate, Watch,
+    ApiServerArgs, Diff, Events, Explain, Gateways, ManifestArgs, NodeArgs, Replay, Routes, RunningArgs,
+    Status, TextFormat, Top, Trace, Validate, Watch,
 };
 use sheave_console::exit::Exit;
 
@@ -59,6 +59,12 @@ pub(crate) enum Command {
     /// Compares them with what a running gateway serves, or with other manifests: frontends, addresses, endpoints, Problems, and which
     /// part of new connections goes elsewhere. Exits 0 (nothing changes) or 1.
     Diff(Diff),
+    /// Show what manifests would change for real traffic, from a connection log
+    ///
+    /// Picks an endpoint for each logged connection under the new manifests, with the log's times as the clock: which connections go to
+    /// another endpoint, the load of each endpoint and cluster, who would be refused and why, and which clients lose their endpoint.
+    /// Exits 0 (nothing changes for the traffic), 1, or 65 if the manifests or the log cannot be read.
+    Replay(Replay),
     /// Explain where a client of a Service goes, and why
     ///
     /// Lists the rule behind each decision and what happens to each endpoint. Exits 0 even if the Service is not served, and 65 if
@@ -222,6 +228,7 @@ impl Cli {
                 | Command::Watch(Watch { asked, .. }) => asked.check(),
                 Command::Events(events) => events.service(String::new).map(drop),
                 Command::Diff(diff) => diff.check(),
+                Command::Replay(replay) => replay.check(),
                 Command::Man { command: Some(name) } if Self::command().find_subcommand(name).is_none() => {
                     Err(format!("there is no command {name}"))
                 }
@@ -255,6 +262,7 @@ impl Cli {
             }
             Command::Diff(diff) => (diff.node.clone(), Some(&diff.running.api)),
             Command::Validate(validate) => (validate.node.name.clone(), None),
+            Command::Replay(replay) => (replay.node.name.clone(), None),
             // These commands depend on no Node, so they must not fail for want of a Node name.
             Command::Demo(_) => (Some("demo".to_owned()), None),
             Command::Migrate(_) => (Some("none".to_owned()), None),

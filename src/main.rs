@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use sheave_console::admin_server::AdminServer;
 use sheave_console::arguments::RunningArgs;
 use sheave_console::exit::Exit;
-use sheave_console::{diff, inspect, top, trace, validate, watch};
+use sheave_console::{diff, inspect, replay, top, trace, validate, watch};
 
 use cli::{Cli, Command};
 use commands::{completions, demo, migrate, status_here, uninstall, version};
@@ -49,6 +49,7 @@ fn execute(cli: Cli) -> Exit {
         (Command::Routes(routes), Ok(config)) => inspect::routes(&routes, &console_options(&config)),
         (Command::Migrate(options), Ok(config)) => migrate::run(&options, &config),
         (Command::Diff(diff), Ok(config)) => diff::run(&diff, &console_options(&config)),
+        (Command::Replay(options), Ok(config)) => replay::run(&options, &console_options(&config)),
         (Command::Explain(explain), Ok(config)) => inspect::explain(&explain, &console_options(&config)),
         (Command::Run(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::ApiWithController),
         (Command::Gateway(run), Ok(config)) => gateway(&config, origin, &run, ObjectSource::Api),

@@ -118,6 +118,11 @@ mod tests {
         for other in ["203.0.113.1:30080", "10.96.0.1:80", "198.51.100.1:80"] {
             assert!(!published(other), "{other}");
         }
-        assert!(!objects.is_at_published_address(&ServiceKey::gateway("shop", "web"), "203.0.113.1:80".parse().unwrap()));
+        assert!(
+            !objects.is_at_published_address(
+                &ServiceKey::gateway("shop", "web"),
+                "203.0.113.1:80".parse().unwrap()
+            )
+        );
     }
 }

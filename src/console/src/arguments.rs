@@ -4,6 +4,7 @@ mod commands;
 mod diff;
 mod object;
 mod question;
+mod replay;
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use clap::{Args, ValueEnum};
 pub use self::commands::{Events, Explain, Gateways, Routes, Status, Top, Trace, Validate, Watch};
 pub use self::diff::Diff;
 pub use self::question::QuestionArgs;
+pub use self::replay::Replay;
 
 /// `--manifests` and `--karmada-manifests`.
 #[derive(Debug, PartialEq, Args)]

@@ -12,6 +12,7 @@ pub mod inspect;
 mod manifests;
 pub mod options;
 mod port_forward;
+pub mod replay;
 pub mod retry;
 pub mod stdout;
 #[cfg(test)]

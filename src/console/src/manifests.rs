@@ -12,6 +12,7 @@ use sheave_control::projection::{Projection, Projector};
 use sheave_control::sources::manifests::{self, FieldLines, FileProblem, Loaded};
 use sheave_dataplane::KernelPathErrors;
 use sheave_dataplane::select::ActiveTable;
+use sheave_model::RoutingTable;
 
 use crate::arguments::Folders;
 use crate::exit::Exit;
@@ -126,6 +127,35 @@ impl ManifestProjection {
             .noting(not_served, self.manifests.nothing_found())
     }
 
+    /// Projects the same manifests anew, with addresses that load balancers have elsewhere where the manifests have none.
+    pub(crate) fn projected_anew(
+        self,
+        published: &BTreeMap<ServiceKey, Vec<IpAddr>>,
+        config: &Options,
+    ) -> Self {
+        Self::new(self.manifests.keeping_addresses(published), config)
+    }
+
+    /// The routing table.
+    pub(crate) fn table(&self) -> &Arc<RoutingTable> {
+        &self.projection.table
+    }
+
+    /// The objects of the manifests.
+    pub(crate) fn objects(&self) -> &Objects {
+        self.store.objects()
+    }
+
+    /// The Problems of files and of the projection.
+    pub(crate) fn problems(&self) -> Vec<ProblemView> {
+        self.places().problems(&self.projection)
+    }
+
+    /// Messages about folders without any relevant object.
+    pub(crate) fn nothing_found(&self) -> Vec<String> {
+        self.manifests.nothing_found()
+    }
+
     /// Explains where a client goes, and why.
     pub(crate) fn explain(&self, question: &Question) -> Answer {
         let basis = Basis {
@@ -133,7 +163,7 @@ impl ManifestProjection {
             objects: self.store.objects(),
             active: &ActiveTable::compile(Arc::clone(&self.projection.table), &ActiveTable::default()),
             affinity: None,
-            problems: &self.places().problems(&self.projection),
+            problems: &self.problems(),
             closed: &BTreeMap::new(),
             obstacle: None,
             no_client_addresses: None,

@@ -12,6 +12,7 @@ pub(crate) mod history;
 pub mod numbers;
 mod percent;
 pub mod problem;
+pub(crate) mod replay;
 pub mod routes;
 pub mod services;
 pub mod status;

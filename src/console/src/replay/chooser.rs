@@ -1,0 +1,231 @@
+//! Choice of an endpoint for each logged connection, by the picks of a gateway with a clock that the log drives.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_dataplane::LoggedEndpoint;
+use sheave_dataplane::balance::hash;
+use sheave_dataplane::select::affinity::AffinityTable;
+use sheave_dataplane::select::{
+    ActiveFrontend, ActiveTable, Origin, Pick, PickRequest, Picked, RefusedShare,
+};
+use sheave_model::{Affinity, Algorithm, ClientAddr, EndpointAddr, Frontend, FrontendAddr, Protocol};
+
+use super::connection::ReplayedConnection;
+use super::names::{EndpointId, EndpointName, Names};
+use super::open_connections::OpenConnections;
+
+/// Beginning of the random numbers, so that the same log has the same result.
+const SEED: u64 = 0x7265_706c_6179;
+
+/// Why a connection gets no endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Refusal {
+    /// Nothing listens on the address and port.
+    NoFrontend,
+    /// The source ranges exclude the client.
+    SourceRanges,
+    /// There is no endpoint.
+    NoEndpoint,
+    /// The traffic policy allows none of the endpoints on this node.
+    NoLocalEndpoint,
+    /// The part of the split that was chosen has no backend that can be served.
+    InvalidBackend,
+}
+
+/// Result for one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chosen {
+    Endpoint(EndpointAddr),
+    Refused(Refusal),
+    /// The server name decides, which the log does not have.
+    Undecided,
+}
+
+/// Properties of a frontend that matter for the evaluation of its connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FrontendTraits {
+    /// Whether the same client gets the same endpoint in every run.
+    pub(super) exact: bool,
+    /// Whether it has session affinity.
+    pub(super) sticky: bool,
+    /// Whether open connections count for the choice.
+    counts_open: bool,
+}
+
+/// State of the choices.
+pub(super) struct Chooser {
+    affinity: AffinityTable,
+    /// The clock's zero: 1970 in the log.
+    epoch: Instant,
+    draws: u64,
+    pub(super) open: OpenConnections,
+    /// Valid for one table.
+    traits: HashMap<FrontendAddr, FrontendTraits>,
+    /// Endpoints as the table has them, by their number in the log. Valid for one table.
+    known: HashMap<(SocketAddr, EndpointId), EndpointId>,
+    chosen: HashMap<(SocketAddr, EndpointAddr), EndpointId>,
+}
+
+impl Chooser {
+    pub(super) fn new() -> Self {
+        Self {
+            affinity: AffinityTable::default(),
+            epoch: Instant::now(),
+            draws: 0,
+            open: OpenConnections::default(),
+            traits: HashMap::new(),
+            known: HashMap::new(),
+            chosen: HashMap::new(),
+        }
+    }
+
+    /// Forgets what is valid for one table only.
+    pub(super) fn change_table(&mut self) {
+        (self.traits, self.known, self.chosen) = (HashMap::new(), HashMap::new(), HashMap::new());
+    }
+
+    /// Properties of the frontend of a connection.
+    pub(super) fn traits(&mut self, active: &ActiveTable, frontend: SocketAddr) -> FrontendTraits {
+        let addr = frontend_addr(frontend);
+        *self
+            .traits
+            .entry(addr)
+            .or_insert_with(|| active.get(addr).map(|it| traits_of(it)).unwrap_or_default())
+    }
+
+    /// Chooses the endpoint of a connection, and counts it as open until it ends. `logged` is the endpoint in the log.
+    pub(super) fn choose(
+        &mut self,
+        active: &ActiveTable,
+        connection: &ReplayedConnection,
+        logged: Option<SocketAddr>,
+    ) -> Chosen {
+        let addr = frontend_addr(connection.frontend);
+        let Some(whole) = active.get(addr) else { return Chosen::Refused(Refusal::NoFrontend) };
+        let client = client_of(whole, connection);
+        if !whole.admits(client) {
+            return Chosen::Refused(Refusal::SourceRanges);
+        }
+        let frontend: &ActiveFrontend = match whole.spec().server_names {
+            None => whole,
+            Some(_) => match logged.and_then(|logged| target_with(whole, logged)) {
+                Some(target) => target,
+                None => return Chosen::Undecided,
+            },
+        };
+        let origin = active.origin(addr, client);
+        self.open.end_until(connection.start);
+        let now = self.time(connection.start);
+        self.draws += 1;
+        let random = hash::mix(SEED.wrapping_add(self.draws));
+        let request = PickRequest { client, origin, random, now, tried: &[], part: None };
+        let part = frontend.part(&request, &self.affinity);
+        match frontend.pick(&PickRequest { part, ..request }, &self.affinity) {
+            Pick::Forward(picked) => self.count(active, connection, picked),
+            Pick::Reject | Pick::Refused(RefusedShare::NoEndpoint) => Chosen::Refused(Refusal::NoEndpoint),
+            Pick::Drop => Chosen::Refused(Refusal::NoLocalEndpoint),
+            Pick::Refused(RefusedShare::InvalidBackend) => Chosen::Refused(Refusal::InvalidBackend),
+        }
+    }
+
+    fn count(&mut self, active: &ActiveTable, connection: &ReplayedConnection, picked: Picked) -> Chosen {
+        let addr = picked.addr();
+        if self.traits(active, connection.frontend).counts_open {
+            self.open.add(connection.end, picked);
+        }
+        Chosen::Endpoint(addr)
+    }
+
+    /// The clock of the picks at a time of the log. The origin of the log's times is the start of this process: only differences count.
+    fn time(&self, nanoseconds: i64) -> Instant {
+        let since = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
+        self.epoch.checked_add(since).unwrap_or(self.epoch)
+    }
+
+    /// The number of an endpoint that was chosen.
+    pub(super) fn chosen(
+        &mut self,
+        active: &ActiveTable,
+        frontend: SocketAddr,
+        endpoint: EndpointAddr,
+        names: &mut Names,
+    ) -> Option<EndpointId> {
+        if let Some(id) = self.chosen.get(&(frontend, endpoint)) {
+            return Some(*id);
+        }
+        let spec = active.get(frontend_addr(frontend)).map(|active| active.spec());
+        let place = LoggedEndpoint::of(endpoint, spec.map(|spec| &**spec)).place;
+        let (cluster, node) = place.unwrap_or_default();
+        let id = names.endpoint(endpoint.socket_addr(), &cluster, &node).ok()?;
+        self.chosen.insert((frontend, endpoint), id);
+        Some(id)
+    }
+
+    /// The number of a logged endpoint as the table has it: a log may have no name of the cluster, or another one.
+    pub(super) fn known(
+        &mut self,
+        active: &ActiveTable,
+        frontend: SocketAddr,
+        logged: EndpointId,
+        names: &mut Names,
+    ) -> EndpointId {
+        if let Some(id) = self.known.get(&(frontend, logged)) {
+            return *id;
+        }
+        let (EndpointName { addr, cluster }, _) = names.endpoint_of(logged);
+        let (addr, cluster) = (*addr, Arc::clone(cluster));
+        let places =
+            active.get(frontend_addr(frontend)).map(|it| places(it.spec(), addr)).unwrap_or_default();
+        let id = match &places[..] {
+            [(only, node)] if **only != *cluster => names.endpoint(addr, only, node).unwrap_or(logged),
+            _ => logged,
+        };
+        self.known.insert((frontend, logged), id);
+        id
+    }
+}
+
+/// The clusters with an endpoint at this address, and its node there.
+fn places(frontend: &Frontend, addr: SocketAddr) -> Vec<(Arc<str>, Arc<str>)> {
+    let backends = frontend.pools().flat_map(|pool| pool.backends.iter());
+    let mut places: Vec<_> = backends
+        .flat_map(|backend| backend.endpoints.iter().map(move |endpoint| (backend, endpoint)))
+        .filter(|(_, endpoint)| endpoint.addr.socket_addr() == addr)
+        .map(|(backend, endpoint)| (Arc::clone(&backend.cluster), Arc::clone(&endpoint.node)))
+        .collect();
+    places.sort_unstable();
+    places.dedup_by(|next, kept| next.0 == kept.0);
+    places
+}
+
+pub(super) fn frontend_addr(addr: SocketAddr) -> FrontendAddr {
+    FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: Protocol::Tcp }
+}
+
+/// The client by whom a connection goes: whom the PROXY header names, if the peer is trusted to send one.
+fn client_of(frontend: &ActiveFrontend, connection: &ReplayedConnection) -> ClientAddr {
+    let peer = ClientAddr(connection.proxy.unwrap_or(connection.client));
+    let is_trusted = frontend.proxied_by().is_some_and(|trusted| trusted.contains(peer.ip()));
+    if is_trusted { ClientAddr(connection.client) } else { peer }
+}
+
+/// The target of server names that has the endpoint. Logs have no server names.
+fn target_with(frontend: &ActiveFrontend, endpoint: SocketAddr) -> Option<&ActiveFrontend> {
+    let has = |target: &&ActiveFrontend| !target.spec().pools().all(|pool| places(pool, endpoint).is_empty());
+    let mut targets = frontend.targets().filter(has);
+    let first = targets.next()?;
+    targets.next().is_none().then_some(first)
+}
+
+fn traits_of(frontend: &ActiveFrontend) -> FrontendTraits {
+    let all_hash = frontend.pools().all(|pool| pool.algorithm() == Algorithm::Maglev);
+    let few = |origin| frontend.choices(origin).take(2).count() < 2;
+    FrontendTraits {
+        exact: all_hash || (few(Origin::External) && few(Origin::Internal)),
+        sticky: frontend.pools().any(|pool| pool.spec().affinity != Affinity::None),
+        counts_open: frontend.pools().any(|pool| pool.algorithm() == Algorithm::LeastConnections),
+    }
+}
