@@ -21,8 +21,6 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
-
 use sheave_control::projection::AbsentEndpoints;
 
 use self::chooser::{Chooser, Chosen, Refusal};
@@ -130,10 +128,9 @@ impl TrafficReplay {
 
     fn replay(&mut self, connection: &ReplayedConnection) {
         let frontend = connection.frontend;
-        let logged = connection.endpoint.map(|id| self.names.endpoint_of(id).0.addr);
         let chosen = match connection.asked {
             false => None,
-            true => Some(self.choose(connection, logged)),
+            true => Some(self.choose(connection)),
         };
         let active = self.table.active();
         let before = connection.endpoint.map(|id| self.chooser.known(active, frontend, id, &mut self.names));
@@ -146,7 +143,7 @@ impl TrafficReplay {
                 id.map_or(After::Undecided, After::Endpoint)
             }
         };
-        let traits = self.chooser.traits(active, frontend);
+        let traits = self.chooser.traits(active, connection, &self.names);
         self.tally.add(connection, traits, before, after);
         if let (Some(before), After::Endpoint(now)) = (before, after) {
             self.clients.add(connection.service, connection.client.ip(), before, now);
@@ -154,8 +151,8 @@ impl TrafficReplay {
     }
 
     /// Chooses an endpoint, with the addresses that the log has if the manifests have none.
-    fn choose(&mut self, connection: &ReplayedConnection, logged: Option<SocketAddr>) -> Chosen {
-        let chosen = self.chooser.choose(self.table.active(), connection, logged);
+    fn choose(&mut self, connection: &ReplayedConnection) -> Chosen {
+        let chosen = self.chooser.choose(self.table.active(), connection, &self.names);
         if chosen != Chosen::Refused(Refusal::NoFrontend) {
             return chosen;
         }
@@ -164,7 +161,7 @@ impl TrafficReplay {
             return chosen;
         }
         self.chooser.change_table();
-        self.chooser.choose(self.table.active(), connection, logged)
+        self.chooser.choose(self.table.active(), connection, &self.names)
     }
 
     /// The result.

@@ -8,13 +8,11 @@ use std::time::{Duration, Instant};
 use sheave_dataplane::LoggedEndpoint;
 use sheave_dataplane::balance::hash;
 use sheave_dataplane::select::affinity::AffinityTable;
-use sheave_dataplane::select::{
-    ActiveFrontend, ActiveTable, Origin, Pick, PickRequest, Picked, RefusedShare,
-};
+use sheave_dataplane::select::{ActiveFrontend, ActiveTable, Origin, Pick, PickRequest, RefusedShare};
 use sheave_model::{Affinity, Algorithm, ClientAddr, EndpointAddr, Frontend, FrontendAddr, Protocol};
 
 use super::connection::ReplayedConnection;
-use super::names::{EndpointId, EndpointName, Names};
+use super::names::{EndpointId, EndpointName, Names, ServiceId, ServiceName};
 use super::open_connections::OpenConnections;
 
 /// Beginning of the random numbers, so that the same log has the same result.
@@ -25,6 +23,8 @@ const SEED: u64 = 0x7265_706c_6179;
 pub(super) enum Refusal {
     /// Nothing listens on the address and port.
     NoFrontend,
+    /// Another Service has the address and port.
+    OtherService,
     /// The source ranges exclude the client.
     SourceRanges,
     /// There is no endpoint.
@@ -53,6 +53,8 @@ pub(super) struct FrontendTraits {
     pub(super) sticky: bool,
     /// Whether open connections count for the choice.
     counts_open: bool,
+    /// Whether the frontend belongs to another Service than the connection.
+    others: bool,
 }
 
 /// State of the choices.
@@ -63,7 +65,7 @@ pub(super) struct Chooser {
     draws: u64,
     pub(super) open: OpenConnections,
     /// Valid for one table.
-    traits: HashMap<FrontendAddr, FrontendTraits>,
+    traits: HashMap<(SocketAddr, ServiceId), FrontendTraits>,
     /// Endpoints as the table has them, by their number in the log. Valid for one table.
     known: HashMap<(SocketAddr, EndpointId), EndpointId>,
     chosen: HashMap<(SocketAddr, EndpointAddr), EndpointId>,
@@ -88,33 +90,46 @@ impl Chooser {
     }
 
     /// Properties of the frontend of a connection.
-    pub(super) fn traits(&mut self, active: &ActiveTable, frontend: SocketAddr) -> FrontendTraits {
-        let addr = frontend_addr(frontend);
-        *self
-            .traits
-            .entry(addr)
-            .or_insert_with(|| active.get(addr).map(|it| traits_of(it)).unwrap_or_default())
+    pub(super) fn traits(
+        &mut self,
+        active: &ActiveTable,
+        connection: &ReplayedConnection,
+        names: &Names,
+    ) -> FrontendTraits {
+        let key = (connection.frontend, connection.service);
+        let traits = || {
+            let frontend = active.get(frontend_addr(connection.frontend));
+            let of = |it: &Arc<ActiveFrontend>| traits_of(it, names.service_of(connection.service));
+            frontend.map(of).unwrap_or_default()
+        };
+        *self.traits.entry(key).or_insert_with(traits)
     }
 
-    /// Chooses the endpoint of a connection, and counts it as open until it ends. `logged` is the endpoint in the log.
+    /// Chooses the endpoint of a connection, and counts it as open until it ends.
     pub(super) fn choose(
         &mut self,
         active: &ActiveTable,
         connection: &ReplayedConnection,
-        logged: Option<SocketAddr>,
+        names: &Names,
     ) -> Chosen {
         let addr = frontend_addr(connection.frontend);
         let Some(whole) = active.get(addr) else { return Chosen::Refused(Refusal::NoFrontend) };
+        let traits = self.traits(active, connection, names);
+        if traits.others {
+            return Chosen::Refused(Refusal::OtherService);
+        }
         let client = client_of(whole, connection);
         if !whole.admits(client) {
             return Chosen::Refused(Refusal::SourceRanges);
         }
         let frontend: &ActiveFrontend = match whole.spec().server_names {
             None => whole,
-            Some(_) => match logged.and_then(|logged| target_with(whole, logged)) {
-                Some(target) => target,
-                None => return Chosen::Undecided,
-            },
+            Some(_) => {
+                match connection.endpoint.and_then(|id| target_with(whole, names.endpoint_of(id).0.addr)) {
+                    Some(target) => target,
+                    None => return Chosen::Undecided,
+                }
+            }
         };
         let origin = active.origin(addr, client);
         self.open.end_until(connection.start);
@@ -124,19 +139,17 @@ impl Chooser {
         let request = PickRequest { client, origin, random, now, tried: &[], part: None };
         let part = frontend.part(&request, &self.affinity);
         match frontend.pick(&PickRequest { part, ..request }, &self.affinity) {
-            Pick::Forward(picked) => self.count(active, connection, picked),
+            Pick::Forward(picked) => {
+                let addr = picked.addr();
+                if traits.counts_open {
+                    self.open.add(connection.end, picked);
+                }
+                Chosen::Endpoint(addr)
+            }
             Pick::Reject | Pick::Refused(RefusedShare::NoEndpoint) => Chosen::Refused(Refusal::NoEndpoint),
             Pick::Drop => Chosen::Refused(Refusal::NoLocalEndpoint),
             Pick::Refused(RefusedShare::InvalidBackend) => Chosen::Refused(Refusal::InvalidBackend),
         }
-    }
-
-    fn count(&mut self, active: &ActiveTable, connection: &ReplayedConnection, picked: Picked) -> Chosen {
-        let addr = picked.addr();
-        if self.traits(active, connection.frontend).counts_open {
-            self.open.add(connection.end, picked);
-        }
-        Chosen::Endpoint(addr)
     }
 
     /// The clock of the picks at a time of the log. The origin of the log's times is the start of this process: only differences count.
@@ -220,12 +233,15 @@ fn target_with(frontend: &ActiveFrontend, endpoint: SocketAddr) -> Option<&Activ
     targets.next().is_none().then_some(first)
 }
 
-fn traits_of(frontend: &ActiveFrontend) -> FrontendTraits {
+fn traits_of(frontend: &ActiveFrontend, service: &ServiceName) -> FrontendTraits {
+    let owner = &frontend.spec().service;
+    let (namespace, name) = service.parts();
     let all_hash = frontend.pools().all(|pool| pool.algorithm() == Algorithm::Maglev);
     let few = |origin| frontend.choices(origin).take(2).count() < 2;
     FrontendTraits {
         exact: all_hash || (few(Origin::External) && few(Origin::Internal)),
         sticky: frontend.pools().any(|pool| pool.spec().affinity != Affinity::None),
         counts_open: frontend.pools().any(|pool| pool.algorithm() == Algorithm::LeastConnections),
+        others: (owner.source, &*owner.namespace, &*owner.name) != (service.source, namespace, name),
     }
 }

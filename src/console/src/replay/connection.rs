@@ -51,7 +51,7 @@ impl ReplayedConnection {
         let endpoint = endpoint.transpose()?;
         let (cluster, node) = (or_empty(line.cluster.as_ref()), or_empty(line.node.as_ref()));
         for (key, name) in [("cluster", cluster), ("node", node)] {
-            short("name", key, name)?;
+            short("a name", key, name)?;
         }
         let reason = or_empty(line.reason.as_ref());
         let asked = endpoint.is_some() || NO_ENDPOINT.contains(&reason);
@@ -82,8 +82,8 @@ fn service(line: &LogLine<'_>, frontend: SocketAddr, names: &mut Names) -> Resul
         return Err(LineError::value("service", service, "a namespace/name"));
     }
     let port_name = or_empty(line.port_name.as_ref());
-    short("namespace/name", "service", service)?;
-    short("name", "portName", port_name)?;
+    short("a namespace/name", "service", service)?;
+    short("a name", "portName", port_name)?;
     let source = or_empty(line.source.as_ref());
     let kinds = [FrontendSource::Service, FrontendSource::MultiClusterService, FrontendSource::Gateway];
     // The first version had no other kind.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::Timestamp;
 use sheave_dataplane::select::ActiveTable;
 
-use super::chooser::Refusal;
+use super::chooser::{Refusal, frontend_addr};
 use super::client_records::ClientCountsOfService;
 use super::names::{EndpointId, Names, ServiceId, ServiceName};
 use super::tally::{EndpointLoads, Load, RefusedLoad, ServiceTally, Tally};
@@ -149,6 +149,7 @@ impl Report<'_> {
     fn refusal(&self, service: &ServiceName, refusal: Refusal, load: &RefusedLoad) -> RefusalView {
         let (reason, message) = match refusal {
             Refusal::NoFrontend => ("noFrontend", self.no_frontend(service, load)),
+            Refusal::OtherService => ("otherService", self.other_service(load)),
             Refusal::SourceRanges => ("sourceRanges", "the source ranges exclude the client".to_owned()),
             Refusal::NoEndpoint => ("noEndpoint", "no endpoint is ready for these clients".to_owned()),
             Refusal::NoLocalEndpoint => {
@@ -170,6 +171,14 @@ impl Report<'_> {
             bytes: load.load.bytes(),
             clients: load.clients.iter().map(ToString::to_string).collect(),
         }
+    }
+
+    /// Sentence about a frontend that another Service has.
+    fn other_service(&self, load: &RefusedLoad) -> String {
+        let frontend = load.frontend.map(frontend_addr);
+        let owner = frontend.and_then(|addr| self.active.get(addr)).map(|it| it.spec().service.to_string());
+        let at = frontend.map(|addr| addr.socket_addr().to_string()).unwrap_or_default();
+        format!("{at} belongs to {}", owner.unwrap_or_default())
     }
 
     /// Sentence about a frontend that is gone: where its Service port is now.
