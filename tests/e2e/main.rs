@@ -48,6 +48,7 @@ mod proxy_protocol;
 mod refused;
 mod reload;
 mod removal;
+mod replay;
 mod retirement;
 mod source_ranges;
 mod status;

@@ -1,5 +1,5 @@
 //! Exit codes after BSD's `sysexits.h`, so that scripts can tell the cause of a failure. 1 and 2 are results: of
-//! `sheave status`, as for monitoring plugins, and of `sheave diff` and `sheave migrate`.
+//! `sheave status`, as for monitoring plugins, and of `sheave diff`, `sheave replay` and `sheave migrate`.
 
 use std::process::ExitCode;
 

@@ -27,7 +27,7 @@ use self::chooser::{Chooser, Chosen, Refusal};
 use self::client_records::ClientRecords;
 use self::connection::ReplayedConnection;
 use self::merged_logs::{MergedLogs, SkippedLine, UnreadableLog};
-use self::names::Names;
+use self::names::LoggedNames;
 use self::new_table::NewTable;
 use self::progress::Progress;
 use self::report::Report;
@@ -91,7 +91,7 @@ fn skipped_view(SkippedLine { log, line, message }: SkippedLine) -> SkippedLineV
 /// A replay that is running.
 struct TrafficReplay {
     table: NewTable,
-    names: Names,
+    names: LoggedNames,
     order: StartOrder,
     chooser: Chooser,
     tally: Tally,
@@ -103,7 +103,7 @@ impl TrafficReplay {
     fn new(table: NewTable, window: usize) -> Self {
         Self {
             table,
-            names: Names::default(),
+            names: LoggedNames::default(),
             order: StartOrder::new(window),
             chooser: Chooser::new(),
             tally: Tally::default(),
@@ -203,6 +203,9 @@ impl TrafficReplay {
         ];
         let sentences = sentences.into_iter().filter(|(number, _)| *number > 0);
         notes.extend(sentences.map(|(count, what)| format!("{} {what}", number(count))));
+        if self.tally.services.values().any(|service| service.limited) {
+            notes.push("limits of Services are not replayed: nobody is refused for them".to_owned());
+        }
         if self.clients.full {
             notes.push(
                 "there are more clients than are followed for affinity; the first million were".to_owned(),

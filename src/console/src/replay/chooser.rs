@@ -1,22 +1,25 @@
 //! Choice of an endpoint for each logged connection, by the picks of a gateway with a clock that the log drives.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sheave_dataplane::LoggedEndpoint;
 use sheave_dataplane::balance::hash;
 use sheave_dataplane::select::affinity::AffinityTable;
 use sheave_dataplane::select::{ActiveFrontend, ActiveTable, Origin, Pick, PickRequest, RefusedShare};
+use sheave_dataplane::{LoggedEndpoint, hashed_by_kernel};
 use sheave_model::{Affinity, Algorithm, ClientAddr, EndpointAddr, Frontend, FrontendAddr, Protocol};
 
 use super::connection::ReplayedConnection;
-use super::names::{EndpointId, EndpointName, Names, ServiceId, ServiceName};
+use super::names::{EndpointId, EndpointName, LoggedNames, ServiceId, ServiceName};
 use super::open_connections::OpenConnections;
 
 /// Beginning of the random numbers, so that the same log has the same result.
 const SEED: u64 = 0x7265_706c_6179;
+
+/// Maximum number of the kernel's choices that are kept.
+const MOST_HASHED: usize = 1 << 17;
 
 /// Why a connection gets no endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,8 +54,12 @@ pub(super) struct FrontendTraits {
     pub(super) exact: bool,
     /// Whether it has session affinity.
     pub(super) sticky: bool,
+    /// Whether its Service has limits, which are not replayed.
+    pub(super) limited: bool,
     /// Whether open connections count for the choice.
     counts_open: bool,
+    /// Whether the kernel carries it.
+    by_kernel: bool,
     /// Whether the frontend belongs to another Service than the connection.
     others: bool,
 }
@@ -66,6 +73,8 @@ pub(super) struct Chooser {
     pub(super) open: OpenConnections,
     /// Valid for one table.
     traits: HashMap<(SocketAddr, ServiceId), FrontendTraits>,
+    /// The kernel's choices by frontend, address of the client, and whether that is inside the cluster.
+    by_kernel: HashMap<(FrontendAddr, IpAddr, bool), Option<EndpointAddr>>,
     /// Endpoints as the table has them, by their number in the log. Valid for one table.
     known: HashMap<(SocketAddr, EndpointId), EndpointId>,
     chosen: HashMap<(SocketAddr, EndpointAddr), EndpointId>,
@@ -79,6 +88,7 @@ impl Chooser {
             draws: 0,
             open: OpenConnections::default(),
             traits: HashMap::new(),
+            by_kernel: HashMap::new(),
             known: HashMap::new(),
             chosen: HashMap::new(),
         }
@@ -86,7 +96,10 @@ impl Chooser {
 
     /// Forgets what is valid for one table only.
     pub(super) fn change_table(&mut self) {
-        (self.traits, self.known, self.chosen) = (HashMap::new(), HashMap::new(), HashMap::new());
+        self.traits.clear();
+        self.by_kernel.clear();
+        self.known.clear();
+        self.chosen.clear();
     }
 
     /// Properties of the frontend of a connection.
@@ -94,7 +107,7 @@ impl Chooser {
         &mut self,
         active: &ActiveTable,
         connection: &ReplayedConnection,
-        names: &Names,
+        names: &LoggedNames,
     ) -> FrontendTraits {
         let key = (connection.frontend, connection.service);
         let traits = || {
@@ -110,7 +123,7 @@ impl Chooser {
         &mut self,
         active: &ActiveTable,
         connection: &ReplayedConnection,
-        names: &Names,
+        names: &LoggedNames,
     ) -> Chosen {
         let addr = frontend_addr(connection.frontend);
         let Some(whole) = active.get(addr) else { return Chosen::Refused(Refusal::NoFrontend) };
@@ -132,6 +145,9 @@ impl Chooser {
             }
         };
         let origin = active.origin(addr, client);
+        if let Some(endpoint) = self.hashed(whole, traits, origin, client.ip()) {
+            return Chosen::Endpoint(endpoint);
+        }
         self.open.end_until(connection.start);
         let now = self.time(connection.start);
         self.draws += 1;
@@ -152,6 +168,24 @@ impl Chooser {
         }
     }
 
+    /// The endpoint that the kernel chooses by a hash, where it carries the frontend. Otherwise it chooses at random, as random picks do.
+    fn hashed(
+        &mut self,
+        frontend: &ActiveFrontend,
+        traits: FrontendTraits,
+        origin: Origin,
+        client: IpAddr,
+    ) -> Option<EndpointAddr> {
+        if !traits.by_kernel {
+            return None;
+        }
+        if self.by_kernel.len() >= MOST_HASHED {
+            self.by_kernel.clear();
+        }
+        let key = (frontend.spec().addr, client, origin == Origin::Internal);
+        *self.by_kernel.entry(key).or_insert_with(|| hashed_by_kernel(frontend, origin, client))
+    }
+
     /// The clock of the picks at a time of the log. The origin of the log's times is the start of this process: only differences count.
     fn time(&self, nanoseconds: i64) -> Instant {
         let since = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
@@ -164,7 +198,7 @@ impl Chooser {
         active: &ActiveTable,
         frontend: SocketAddr,
         endpoint: EndpointAddr,
-        names: &mut Names,
+        names: &mut LoggedNames,
     ) -> Option<EndpointId> {
         if let Some(id) = self.chosen.get(&(frontend, endpoint)) {
             return Some(*id);
@@ -183,7 +217,7 @@ impl Chooser {
         active: &ActiveTable,
         frontend: SocketAddr,
         logged: EndpointId,
-        names: &mut Names,
+        names: &mut LoggedNames,
     ) -> EndpointId {
         if let Some(id) = self.known.get(&(frontend, logged)) {
             return *id;
@@ -242,6 +276,8 @@ fn traits_of(frontend: &ActiveFrontend, service: &ServiceName) -> FrontendTraits
         exact: all_hash || (few(Origin::External) && few(Origin::Internal)),
         sticky: frontend.pools().any(|pool| pool.spec().affinity != Affinity::None),
         counts_open: frontend.pools().any(|pool| pool.algorithm() == Algorithm::LeastConnections),
+        limited: frontend.limiter().is_some(),
+        by_kernel: frontend.spec().kernel_path().is_ok(),
         others: (owner.source, &*owner.namespace, &*owner.name) != (service.source, namespace, name),
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct ClientCountsOfService {
     pub(super) clients: u64,
     /// Clients with several connections.
     pub(super) returning: u64,
-    /// Of these, those with one endpoint in the log.
+    /// Returning clients with one endpoint in the log.
     pub(super) kept: u64,
     pub(super) endpoints: EndpointsSeen,
     /// Clients with one endpoint in the log that now go to another one, and those of them that are returning.

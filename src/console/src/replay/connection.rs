@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sheave_model::FrontendSource;
 
 use super::log_line::{LineError, LogLine, address, or_empty, required};
-use super::names::{EndpointId, Names, ServiceId};
+use super::names::{EndpointId, LoggedNames, ServiceId};
 use crate::views::routes::source_name;
 
 /// Maximum length of a name. Kubernetes allows less.
@@ -38,7 +38,7 @@ pub(super) struct ReplayedConnection {
 
 impl ReplayedConnection {
     /// Reads a line.
-    pub(super) fn of(line: &LogLine<'_>, names: &mut Names) -> Result<Self, LineError> {
+    pub(super) fn of(line: &LogLine<'_>, names: &mut LoggedNames) -> Result<Self, LineError> {
         let time = required("time", line.time.as_ref())?;
         let ended: Timestamp =
             time.parse().map_err(|_| LineError::value("time", time, "a time (RFC 3339)"))?;
@@ -76,7 +76,11 @@ impl ReplayedConnection {
     }
 }
 
-fn service(line: &LogLine<'_>, frontend: SocketAddr, names: &mut Names) -> Result<ServiceId, LineError> {
+fn service(
+    line: &LogLine<'_>,
+    frontend: SocketAddr,
+    names: &mut LoggedNames,
+) -> Result<ServiceId, LineError> {
     let service = required("service", line.service.as_ref())?;
     if !service.contains('/') {
         return Err(LineError::value("service", service, "a namespace/name"));
@@ -111,7 +115,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<ReplayedConnection, LineError> {
-        ReplayedConnection::of(&LogLine::of_json(json.as_bytes()).unwrap(), &mut Names::default())
+        ReplayedConnection::of(&LogLine::of_json(json.as_bytes()).unwrap(), &mut LoggedNames::default())
     }
 
     #[test]

@@ -41,10 +41,10 @@ pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 /// Reason why a line is skipped.
 #[derive(Debug, Error, PartialEq)]
 pub(super) enum LineError {
-    /// It is cut, or from another program.
+    /// A cut line, or one of another program.
     #[error("it is no JSON object: {0}")]
     NotJson(String),
-    /// It is longer than any line of a connection log.
+    /// A line that is longer than any of a connection log.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
     /// A CSV line has bytes that are no text, or an open quote.
@@ -153,7 +153,7 @@ pub(super) fn address(key: &'static str, text: &str) -> Result<SocketAddr, LineE
 /// The field that is wrong, looked for only once a line cannot be read.
 fn wrong_json(line: &[u8], error: &serde_json::Error) -> LineError {
     let Ok(fields) = serde_json::from_slice::<Map<String, Value>>(line) else {
-        return LineError::NotJson(error.to_string());
+        return not_json(error);
     };
     let wrong = |keys: &[&'static str], expected, fits: fn(&Value) -> bool| {
         let mut values = keys.iter().filter_map(|&key| Some((key, fields.get(key)?)));
@@ -163,7 +163,14 @@ fn wrong_json(line: &[u8], error: &serde_json::Error) -> LineError {
     wrong(&TEXTS, "text", Value::is_string)
         .or_else(|| wrong(&BYTES, "a number of bytes", Value::is_u64))
         .or_else(|| wrong(&["durationSeconds"], "a number of seconds", Value::is_number))
-        .unwrap_or_else(|| LineError::NotJson(error.to_string()))
+        .unwrap_or_else(|| not_json(error))
+}
+
+/// The error without the number of the line, of which there is only one.
+fn not_json(error: &serde_json::Error) -> LineError {
+    let text = error.to_string();
+    let why = text.split(" at line ").next().unwrap_or_default();
+    LineError::NotJson(format!("{why} at column {}", error.column()))
 }
 
 #[cfg(test)]

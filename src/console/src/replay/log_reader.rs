@@ -7,7 +7,7 @@ use std::path::Path;
 use super::connection::ReplayedConnection;
 use super::csv::CsvHeader;
 use super::log_line::{LineError, LogLine};
-use super::names::Names;
+use super::names::LoggedNames;
 
 /// Maximum length of a line.
 const LONGEST_LINE: usize = 64 * 1024;
@@ -71,7 +71,7 @@ impl LogReader {
     }
 
     /// Reads the next line that is not blank.
-    pub(super) fn next(&mut self, names: &mut Names) -> io::Result<NextLine> {
+    pub(super) fn next(&mut self, names: &mut LoggedNames) -> io::Result<NextLine> {
         loop {
             if !self.read_line()? {
                 return Ok(NextLine::End);
@@ -129,7 +129,7 @@ mod tests {
     fn read(text: &str) -> (Vec<u64>, Vec<(u64, LineError)>) {
         let input = Box::new(io::Cursor::new(text.as_bytes().to_vec()));
         let mut reader = LogReader::of("log".to_owned(), input, None).unwrap();
-        let (mut names, mut connections, mut skipped) = (Names::default(), Vec::new(), Vec::new());
+        let (mut names, mut connections, mut skipped) = (LoggedNames::default(), Vec::new(), Vec::new());
         loop {
             match reader.next(&mut names).unwrap() {
                 NextLine::End => break,

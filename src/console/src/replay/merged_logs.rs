@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::connection::ReplayedConnection;
 use super::log_reader::{LogReader, NextLine};
-use super::names::Names;
+use super::names::LoggedNames;
 
 /// Number of skipped lines that are named.
 const NAMED: usize = 10;
@@ -57,7 +57,10 @@ impl MergedLogs {
     }
 
     /// The next connection; `None` at the end of all logs.
-    pub(super) fn next(&mut self, names: &mut Names) -> Result<Option<ReplayedConnection>, UnreadableLog> {
+    pub(super) fn next(
+        &mut self,
+        names: &mut LoggedNames,
+    ) -> Result<Option<ReplayedConnection>, UnreadableLog> {
         if !std::mem::replace(&mut self.begun, true) {
             for index in 0..self.logs.len() {
                 self.advance(index, names)?;
@@ -73,7 +76,7 @@ impl MergedLogs {
     fn advance(
         &mut self,
         index: usize,
-        names: &mut Names,
+        names: &mut LoggedNames,
     ) -> Result<Option<ReplayedConnection>, UnreadableLog> {
         let Some((log, ahead)) = self.logs.get_mut(index) else { return Ok(None) };
         loop {
@@ -121,7 +124,7 @@ mod tests {
     #[test]
     fn logs_are_merged_by_time() {
         let mut logs = MergedLogs::of(vec![log("a", &[1, 4, 5]), log("b", &[2, 3, 9]), log("c", &[])]);
-        let mut names = Names::default();
+        let mut names = LoggedNames::default();
         let mut order = Vec::new();
         while let Some(connection) = logs.next(&mut names).unwrap() {
             order.push(names.service_of(connection.service).service.to_string());

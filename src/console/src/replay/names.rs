@@ -45,7 +45,7 @@ pub(super) struct EndpointName {
 
 /// Names so far.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct LoggedNames {
     services: Vec<ServiceName>,
     service_ids: HashMap<Box<str>, ServiceId>,
     endpoints: Vec<(EndpointName, Arc<str>)>,
@@ -57,7 +57,7 @@ pub(super) struct Names {
     new_frontends: Vec<(ServiceId, SocketAddr)>,
 }
 
-impl Names {
+impl LoggedNames {
     /// The number of a Service port with a frontend at this address.
     pub(super) fn service(
         &mut self,

@@ -9,7 +9,7 @@ use sheave_control::projection::AbsentEndpoints;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::{Frontend, FrontendSource};
 
-use super::names::{Names, ServiceName};
+use super::names::{LoggedNames, ServiceName};
 use crate::arguments::Folders;
 use crate::exit::Exit;
 use crate::manifests::ManifestProjection;
@@ -71,7 +71,7 @@ impl NewTable {
     }
 
     /// Notes the frontends that logs have shown since the last call.
-    pub(super) fn note_frontends(&mut self, names: &mut Names) {
+    pub(super) fn note_frontends(&mut self, names: &mut LoggedNames) {
         for (service, frontend) in names.take_new_frontends() {
             let name = names.service_of(service);
             let key = service_key(name);

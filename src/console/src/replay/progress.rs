@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Number of connections between two looks at the clock.
 const CONNECTIONS: u64 = 50_000;
 
-/// Line on standard error that shows how much was read. Nothing is shown elsewhere than on a terminal.
+/// Line on standard error that shows how much was read. Without a terminal, there is none.
 pub(super) struct Progress {
     shown_at: Instant,
     terminal: bool,

@@ -7,7 +7,7 @@ use sheave_dataplane::select::ActiveTable;
 
 use super::chooser::{Refusal, frontend_addr};
 use super::client_records::ClientCountsOfService;
-use super::names::{EndpointId, Names, ServiceId, ServiceName};
+use super::names::{EndpointId, LoggedNames, ServiceId, ServiceName};
 use super::tally::{EndpointLoads, Load, RefusedLoad, ServiceTally, Tally};
 use crate::views::replay::{
     LoadView, RefusalView, ReplayCountsView, ReplayView, ReplayedAffinityView, ReplayedClusterView,
@@ -17,7 +17,7 @@ use crate::views::routes::source_name;
 
 /// What the view is made of.
 pub(super) struct Report<'a> {
-    pub(super) names: &'a Names,
+    pub(super) names: &'a LoggedNames,
     pub(super) active: &'a ActiveTable,
     pub(super) node: &'a str,
 }

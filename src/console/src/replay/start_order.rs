@@ -67,11 +67,11 @@ mod tests {
     use sheave_model::FrontendSource;
 
     use super::*;
-    use crate::replay::names::Names;
+    use crate::replay::names::LoggedNames;
 
     fn connection(start: i64, end: i64) -> ReplayedConnection {
         let addr: SocketAddr = ([192, 0, 2, 1], 1).into();
-        let service = Names::default().service((FrontendSource::Service, "a/b", ""), addr).unwrap();
+        let service = LoggedNames::default().service((FrontendSource::Service, "a/b", ""), addr).unwrap();
         ReplayedConnection {
             service,
             frontend: addr,

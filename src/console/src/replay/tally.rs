@@ -45,6 +45,7 @@ pub(super) struct ServiceTally {
     /// Whether each connection has the same endpoint in every run.
     pub(super) exact: bool,
     pub(super) sticky: bool,
+    pub(super) limited: bool,
     pub(super) newly_served: u64,
     /// Connections without an endpoint before and after.
     pub(super) still_refused: u64,
@@ -105,6 +106,7 @@ impl Tally {
         service.total.add(load);
         service.exact &= traits.exact;
         service.sticky |= traits.sticky;
+        service.limited |= traits.limited;
         if let Some(before) = before {
             let loads = service.endpoints.entry(before).or_default();
             loads.before.add(load);

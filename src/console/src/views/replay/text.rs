@@ -33,7 +33,7 @@ impl ReplayView {
         let about = if self.services.iter().all(|service| service.exact) { "" } else { "about " };
         let served = match newly_served {
             0 => String::new(),
-            served => format!(", {} get an endpoint that had none", number(served)),
+            served => format!(", {} that had no endpoint", verb(served, "gets one", "get one")),
         };
         let mut text = line(&format!(
             "{} from {from} to {to}, replayed for node {}{}.",
@@ -44,9 +44,9 @@ impl ReplayView {
         text += &match self.is_unchanged() {
             true => line("Nothing changes for them."),
             false => line(&format!(
-                "{about}{} go to another endpoint, {} are refused{served}.",
-                number(moved),
-                number(refused)
+                "{about}{} to another endpoint, {} refused{served}.",
+                verb(moved, "goes", "go"),
+                verb(refused, "is", "are")
             )),
         };
         text
@@ -163,6 +163,11 @@ fn loads(before: LoadView, after: LoadView) -> [String; 4] {
 
 fn number(number: u64) -> String {
     count(number as f64)
+}
+
+/// A number with its verb.
+fn verb(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", number(count), if count == 1 { one } else { many })
 }
 
 fn connections(count: u64) -> String {
