@@ -146,7 +146,7 @@ impl TrafficReplay {
         let traits = self.chooser.traits(active, connection, &self.names);
         self.tally.add(connection, traits, before, after);
         if let (Some(before), After::Endpoint(now)) = (before, after) {
-            self.clients.add(connection.service, connection.client.ip(), before, now);
+            self.clients.add(connection.service, connection.client.ip(), before.id, now);
         }
     }
 

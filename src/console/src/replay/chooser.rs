@@ -18,8 +18,8 @@ use super::open_connections::OpenConnections;
 /// Beginning of the random numbers, so that the same log has the same result.
 const SEED: u64 = 0x7265_706c_6179;
 
-/// Maximum number of the kernel's choices that are kept.
-const MOST_HASHED: usize = 1 << 17;
+/// Maximum number of entries in each cache. A log can have any number of frontends and clients.
+const MOST_CACHED: usize = 1 << 17;
 
 /// Why a connection gets no endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +45,14 @@ pub(super) enum Chosen {
     Refused(Refusal),
     /// The server name decides, which the log does not have.
     Undecided,
+}
+
+/// A logged endpoint as the table has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KnownEndpoint {
+    pub(super) id: EndpointId,
+    /// Whether new connections may go there.
+    pub(super) is_choice: bool,
 }
 
 /// Properties of a frontend that matter for the evaluation of its connections.
@@ -76,7 +84,7 @@ pub(super) struct Chooser {
     /// The kernel's choices by frontend, address of the client, and whether that is inside the cluster.
     by_kernel: HashMap<(FrontendAddr, IpAddr, bool), Option<EndpointAddr>>,
     /// Endpoints as the table has them, by their number in the log. Valid for one table.
-    known: HashMap<(SocketAddr, EndpointId), EndpointId>,
+    known: HashMap<(SocketAddr, EndpointId), KnownEndpoint>,
     chosen: HashMap<(SocketAddr, EndpointAddr), EndpointId>,
 }
 
@@ -115,6 +123,7 @@ impl Chooser {
             let of = |it: &Arc<ActiveFrontend>| traits_of(it, names.service_of(connection.service));
             frontend.map(of).unwrap_or_default()
         };
+        bound(&mut self.traits);
         *self.traits.entry(key).or_insert_with(traits)
     }
 
@@ -179,9 +188,7 @@ impl Chooser {
         if !traits.by_kernel {
             return None;
         }
-        if self.by_kernel.len() >= MOST_HASHED {
-            self.by_kernel.clear();
-        }
+        bound(&mut self.by_kernel);
         let key = (frontend.spec().addr, client, origin == Origin::Internal);
         *self.by_kernel.entry(key).or_insert_with(|| hashed_by_kernel(frontend, origin, client))
     }
@@ -207,31 +214,45 @@ impl Chooser {
         let place = LoggedEndpoint::of(endpoint, spec.map(|spec| &**spec)).place;
         let (cluster, node) = place.unwrap_or_default();
         let id = names.endpoint(endpoint.socket_addr(), &cluster, &node).ok()?;
+        bound(&mut self.chosen);
         self.chosen.insert((frontend, endpoint), id);
         Some(id)
     }
 
-    /// The number of a logged endpoint as the table has it: a log may have no name of the cluster, or another one.
+    /// A logged endpoint as the table has it: a log may have no name of the cluster, or another one.
     pub(super) fn known(
         &mut self,
         active: &ActiveTable,
         frontend: SocketAddr,
         logged: EndpointId,
         names: &mut LoggedNames,
-    ) -> EndpointId {
-        if let Some(id) = self.known.get(&(frontend, logged)) {
-            return *id;
+    ) -> KnownEndpoint {
+        if let Some(known) = self.known.get(&(frontend, logged)) {
+            return *known;
         }
         let (EndpointName { addr, cluster }, _) = names.endpoint_of(logged);
         let (addr, cluster) = (*addr, Arc::clone(cluster));
-        let places =
-            active.get(frontend_addr(frontend)).map(|it| places(it.spec(), addr)).unwrap_or_default();
+        let compiled = active.get(frontend_addr(frontend));
+        let places = compiled.map(|it| places(it.spec(), addr)).unwrap_or_default();
         let id = match &places[..] {
             [(only, node)] if **only != *cluster => names.endpoint(addr, only, node).unwrap_or(logged),
             _ => logged,
         };
-        self.known.insert((frontend, logged), id);
-        id
+        let may_be_chosen = |it: &Arc<ActiveFrontend>| {
+            let mut choices = it.choices(Origin::External).chain(it.choices(Origin::Internal));
+            choices.any(|choice| choice.socket_addr() == addr)
+        };
+        let known = KnownEndpoint { id, is_choice: compiled.is_some_and(may_be_chosen) };
+        bound(&mut self.known);
+        self.known.insert((frontend, logged), known);
+        known
+    }
+}
+
+/// Empties a cache that is full.
+fn bound<K, V>(cache: &mut HashMap<K, V>) {
+    if cache.len() >= MOST_CACHED {
+        cache.clear();
     }
 }
 

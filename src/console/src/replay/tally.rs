@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use super::chooser::{FrontendTraits, Refusal};
+use super::chooser::{FrontendTraits, KnownEndpoint, Refusal};
 use super::connection::ReplayedConnection;
 use super::names::{EndpointId, ServiceId};
 
@@ -25,6 +25,8 @@ pub(super) struct EndpointLoads {
     pub(super) after: Load,
     /// Connections before and after, of those that have an endpoint in both cases.
     pub(super) both: [u64; 2],
+    /// Connections before, of the same ones, while the endpoint was no choice.
+    pub(super) gone: u64,
 }
 
 /// What is refused of a Service port for one reason.
@@ -39,7 +41,7 @@ pub(super) struct RefusedLoad {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServiceTally {
     pub(super) total: Load,
-    /// Connections with an endpoint before and after, that of them which go to another one, and which of those do so for certain.
+    /// Connections with an endpoint before and after, and how many of them go to another one in this run.
     pub(super) both: u64,
     pub(super) differ: u64,
     /// Whether each connection has the same endpoint in every run.
@@ -92,7 +94,7 @@ impl Tally {
         &mut self,
         connection: &ReplayedConnection,
         traits: FrontendTraits,
-        before: Option<EndpointId>,
+        before: Option<KnownEndpoint>,
         after: After,
     ) {
         let ReplayedConnection { client_bytes, endpoint_bytes, start, end, .. } = *connection;
@@ -107,11 +109,14 @@ impl Tally {
         service.exact &= traits.exact;
         service.sticky |= traits.sticky;
         service.limited |= traits.limited;
-        if let Some(before) = before {
-            let loads = service.endpoints.entry(before).or_default();
+        if let Some(KnownEndpoint { id, is_choice }) = before {
+            let loads = service.endpoints.entry(id).or_default();
+            let both = u64::from(matches!(after, After::Endpoint(_)));
             loads.before.add(load);
-            loads.both[0] += u64::from(matches!(after, After::Endpoint(_)));
+            loads.both[0] += both;
+            loads.gone += if is_choice { 0 } else { both };
         }
+        let before = before.map(|known| known.id);
         match (before, after) {
             (_, After::Endpoint(endpoint)) => service.add_served(before, endpoint, load),
             (Some(_), After::Refused(refusal)) => {
@@ -146,8 +151,9 @@ impl ServiceTally {
         }
         let lost = |loads: &EndpointLoads| {
             let [before, after] = loads.both;
-            let lost = before.saturating_sub(after);
-            if after == 0 || is_significant(before, after, self.both) { lost } else { 0 }
+            let lost =
+                if is_significant(before, after, self.both) { before.saturating_sub(after) } else { 0 };
+            lost.max(loads.gone)
         };
         self.endpoints.values().map(lost).sum()
     }

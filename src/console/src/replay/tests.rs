@@ -58,6 +58,19 @@ fn the_log_of_a_run_has_the_same_endpoints_under_the_same_manifests() {
 }
 
 #[test]
+fn chance_moves_nothing_in_a_short_log() {
+    for count in 1..40 {
+        let manifests = web("", "random");
+        let traffic = Traffic::generate(&table(&manifests), addr(WEB), count);
+        let view = replayed(&manifests, &Change::default(), &traffic.log());
+        assert!(view.is_unchanged(), "{count}: {}", view.to_text());
+        let change = Change { nodes: vec!["n1"], ..Change::default() };
+        let lost = traffic.endpoints().filter(|(_, endpoint)| endpoint == "10.1.0.1:8080").count() as u64;
+        assert_eq!(replayed(&manifests, &change, &traffic.log()).connections.moved, lost, "{count}");
+    }
+}
+
+#[test]
 fn split_routes_are_replayed_exactly_with_maglev_and_by_weight_without() {
     let weights =
         |first: u32, second: u32, balance: &str| gateway_route([("v1", first), ("v2", second)], balance);
