@@ -68,8 +68,9 @@ impl LivePages {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct LiveQuery {
     last_event: Option<String>,
-    /// Rows whose counters are added to the totals: all Services, endpoints or clients.
-    traffic: Option<TrafficBy>,
+    /// Rows whose counters are added to the totals, separated by commas: all Services, endpoints or clients.
+    #[serde(default, deserialize_with = "TrafficBy::list")]
+    traffic: Vec<TrafficBy>,
 }
 
 /// Events of one page, from the last one that it has.

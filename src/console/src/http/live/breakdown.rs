@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::body::Bytes;
-use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
+use serde::{Deserialize, Deserializer};
 use sheave_dataplane::select::ActiveTable;
 use sheave_dataplane::{ClientTraffic, Observer, TrafficWatch};
 use sheave_model::FrontendAddr;
@@ -33,6 +34,12 @@ pub(super) enum TrafficBy {
 }
 
 impl TrafficBy {
+    /// Reads names that are separated by commas.
+    pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Self>, D::Error> {
+        let names = String::deserialize(deserializer)?;
+        names.split(',').map(|name| Self::deserialize(name.into_deserializer())).collect()
+    }
+
     /// Whether workers must collect these counters.
     fn is_collected(self) -> bool {
         matches!(self, Self::Endpoints | Self::Clients)

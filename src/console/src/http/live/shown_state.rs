@@ -42,15 +42,18 @@ pub(super) struct ShownState {
 /// PageEvents between two states.
 pub(super) struct PageEvents {
     plain: Bytes,
-    /// `plain`, followed by counters.
-    with_traffic: Vec<(TrafficBy, Bytes)>,
+    counters: Vec<(TrafficBy, String)>,
 }
 
 impl PageEvents {
     /// PageEvents for a page with these counters.
-    pub(super) fn of(&self, traffic: Option<TrafficBy>) -> Bytes {
-        let wanted = self.with_traffic.iter().find(|(by, _)| Some(*by) == traffic);
-        wanted.map_or(&self.plain, |(_, events)| events).clone()
+    pub(super) fn of(&self, traffic: &[TrafficBy]) -> Bytes {
+        if traffic.is_empty() {
+            return self.plain.clone();
+        }
+        let wanted = self.counters.iter().filter(|(by, _)| traffic.contains(by));
+        let counters = wanted.map(|(_, events)| events.as_bytes());
+        std::iter::once(&*self.plain).chain(counters).collect::<Vec<_>>().concat().into()
     }
 }
 
@@ -108,10 +111,8 @@ impl ShownState {
             self.history.pop_front();
         }
         self.history.push_back(traffic);
-        let with_traffic = self.breakdowns.advance(wanted, observer, uptime);
-        let joined = |(by, counters): (TrafficBy, String)| (by, Bytes::from(events.clone() + &counters));
-        let with_traffic = with_traffic.into_iter().map(joined).collect();
-        PageEvents { plain: events.into(), with_traffic }
+        let counters = self.breakdowns.advance(wanted, observer, uptime);
+        PageEvents { plain: events.into(), counters }
     }
 
     fn take(&mut self, overview: Overview, observer: &Observer) -> String {

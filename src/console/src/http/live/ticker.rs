@@ -27,14 +27,14 @@ pub(super) struct Join {
     /// ID of the last event, if the page had the stream before.
     pub(super) last_event: Option<String>,
     /// Rows whose counters it wants.
-    pub(super) traffic: Option<TrafficBy>,
+    pub(super) traffic: Vec<TrafficBy>,
     pub(super) reply: oneshot::Sender<Subscription>,
 }
 
 /// Page that has joined.
 struct OpenPage {
     since: Moment,
-    traffic: Option<TrafficBy>,
+    traffic: Vec<TrafficBy>,
     events: mpsc::Sender<Bytes>,
 }
 
@@ -85,10 +85,10 @@ impl Ticker {
                     } else if seen.elapsed() >= LINGER {
                         return;
                     }
-                    let wanted: Vec<TrafficBy> = pages.iter().filter_map(|page| page.traffic).collect();
+                    let wanted: Vec<TrafficBy> = pages.iter().flat_map(|page| &page.traffic).copied().collect();
                     let Some((advanced, events)) = self.advance(shown, &wanted).await else { return };
                     shown = advanced;
-                    pages.retain(|page| page.events.try_send(events.of(page.traffic)).is_ok());
+                    pages.retain(|page| page.events.try_send(events.of(&page.traffic)).is_ok());
                 }
             }
         }
@@ -119,10 +119,11 @@ impl Ticker {
             return Some(shown);
         }
         let (observer, uptime) = (self.observer.clone(), milliseconds(self.started));
+        let wanted = traffic.clone();
         let caught_up = tokio::task::spawn_blocking(move || {
             let mut shown = shown;
             let mut first = shown.since(last_event.as_deref());
-            first.extend(traffic.map(|traffic| shown.all_traffic(traffic, &observer, uptime)));
+            first.extend(wanted.into_iter().map(|by| shown.all_traffic(by, &observer, uptime)));
             (shown, first)
         });
         let (shown, first) = caught_up.await.ok()?;

@@ -20,7 +20,7 @@ async fn answer(mut inbox: mpsc::Receiver<Query>) {
 async fn join(joins: &mpsc::Sender<Join>, last_event: Option<&str>) -> (String, mpsc::Receiver<Bytes>) {
     let (reply, joined) = oneshot::channel();
     let last_event = last_event.map(str::to_owned);
-    joins.send(Join { last_event, traffic: None, reply }).await.unwrap();
+    joins.send(Join { last_event, traffic: Vec::new(), reply }).await.unwrap();
     let Subscription { first, next } = joined.await.unwrap();
     (String::from_utf8(Vec::from(first).concat()).unwrap(), next)
 }
