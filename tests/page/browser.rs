@@ -35,6 +35,7 @@ pub(crate) mod key {
     pub(crate) const ESCAPE: &str = "\u{e00c}";
     pub(crate) const PAGE_DOWN: &str = "\u{e00f}";
     pub(crate) const END: &str = "\u{e010}";
+    pub(crate) const LEFT: &str = "\u{e012}";
     pub(crate) const DOWN: &str = "\u{e015}";
 }
 
@@ -195,7 +196,9 @@ impl<'h> Browser<'h> {
         let log = self.send("POST", "/se/log", &json!({"type": "browser"}));
         let lines = log.as_array().expect("a log").iter();
         let loud = lines.filter(|line| line["level"] != "INFO" && line["level"] != "DEBUG");
-        loud.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
+        let messages = loud.map(|line| line["message"].as_str().unwrap_or_default().to_owned());
+        // A page asks once whether its gateway can trace; 404 is an answer.
+        messages.filter(|message| !message.contains("/api/trace")).collect()
     }
 
     /// Fails if the page caused an error, a violation of its policy, a request to another origin, or content wider than the

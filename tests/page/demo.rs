@@ -33,9 +33,15 @@ fn the_demo_shows_its_clusters_and_what_is_forwarded() {
     browser.until_text("tr.detail", "it may be chosen");
     let detail = browser.text("tr.detail");
     assert!(
-        detail.contains("Share of traffic") && detail.contains("east") && detail.contains("75 %"),
+        detail.contains("Intended share") && detail.contains("east") && detail.contains("75 %"),
         "{detail}"
     );
+    // What is measured stands beside what is intended: three of four.
+    browser.until_text("tr.detail", "Measured over 100 connections");
+    let measured = "document.querySelector('tr.detail table').tBodies[0].rows[0].cells[4].innerText";
+    browser.until(&format!("Math.abs(parseInt({measured}) - 75) <= 2"));
+    browser.until_text("tr.detail .strip", "75 %, measured 7");
+    browser.until("document.querySelector('tr.detail .line').getAttribute('d').includes('L')");
     browser.picture("demo");
 
     // The page shows that a stopped cluster fails, and why.
@@ -45,6 +51,7 @@ fn the_demo_shows_its_clusters_and_what_is_forwarded() {
     browser.until_text("#rows .state", "degraded");
     browser.until_text("#findings", "endpoints are unhealthy");
     browser.until_text("tr.detail", "it is unhealthy");
+    browser.until_text("tr.detail .edge.bad", "fail");
     browser.picture("demo-stopped");
     browser.expect_well_behaved();
     assert_eq!(browser.value("document.querySelectorAll('tr.detail').length"), json!(1));

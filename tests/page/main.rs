@@ -10,6 +10,7 @@ use sheave_test_support as support;
 mod browser;
 mod controller;
 mod demo;
+mod history;
 mod keyboard;
 mod names;
 mod reading;

@@ -22,7 +22,7 @@ fn a_list_that_fits_is_drawn_to_its_end() {
     browser.visit(&gateway.url("/"));
     browser.until("document.querySelectorAll('#rows .disclose').length === 12");
     let last = "[...document.querySelectorAll('#rows tr[role=row]')].at(-1).getBoundingClientRect().bottom";
-    let list = "document.querySelector('#scroller').getBoundingClientRect().bottom";
+    let list = "document.querySelector('.listing').getBoundingClientRect().bottom";
     assert_eq!(
         browser.value(&format!("Math.abs({last} - {list}) < 3")),
         json!(true),
@@ -46,10 +46,10 @@ fn an_opened_row_reads_as_text_and_nothing_of_it_is_cut() {
         // Anywhere in the row.
         browser.click("#rows .endpoints");
         browser.until_text("tr.detail .endpoints-list", "127.0.1.10:8080");
-        let weights = "[...document.querySelectorAll('tr.detail li, tr.detail td bdi, tr.detail p')].map((it) => getComputedStyle(it).fontWeight)";
+        let weights = "[...document.querySelectorAll('tr.detail li, tr.detail .wide td bdi, tr.detail p')].map((it) => getComputedStyle(it).fontWeight)";
         assert_eq!(browser.value(&format!("[...new Set({weights})]")), json!(["400"]));
         let cut = "[...document.querySelectorAll('tr.detail p, tr.detail li, tr.detail .wide td')].filter((it) => \
-                   it.getBoundingClientRect().right > document.querySelector('#scroller').getBoundingClientRect().right)\
+                   it.getBoundingClientRect().right > document.querySelector('.listing').getBoundingClientRect().right)\
                    .map((it) => it.innerText)";
         assert_eq!(browser.value(cut), json!([]), "{width}");
         // The selection of a state draws no button next to its label.

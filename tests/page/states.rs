@@ -281,6 +281,16 @@ fn the_page_fits_a_phone() {
     let outside = "[...document.querySelectorAll('main *')].filter((it) => !it.closest('.wide, .hidden, thead, svg, .disclose bdi') && \
                    it.getBoundingClientRect().right > 360.5).map((it) => it.outerHTML.slice(0, 80))";
     assert_eq!(browser.value(outside), json!([]));
+    // The rows have their errors, and without heads a list sorts them.
+    browser.until(
+        "/^\\d/.test(document.querySelector('#rows tr.ok .errors, #rows tr.degraded .errors').innerText)",
+    );
+    let shown = "[...document.querySelectorAll('#rows .errors, #order')].every((it) => it.getBoundingClientRect().width > 20)";
+    assert_eq!(browser.value(shown), json!(true));
+    browser.run(
+        "const order = document.querySelector('#order'); order.value = 'name'; order.dispatchEvent(new Event('change'))",
+    );
+    browser.until("document.querySelector('#rows .name').innerText.includes('a-name-of')");
     browser.picture("narrow");
     browser.expect_well_behaved();
 }

@@ -21,23 +21,33 @@ macro_rules! assets {
 }
 
 /// Assets of the pages, by path.
-const ASSETS: [(&str, &str, &str); 17] = assets! {
+const ASSETS: [(&str, &str, &str); 27] = assets! {
     "style.css": STYLE,
     "all_gateways.js": SCRIPT,
+    "ask.js": SCRIPT,
+    "chart.js": SCRIPT,
     "controller.js": SCRIPT,
+    "counters.js": SCRIPT,
     "dom.js": SCRIPT,
+    "events.js": SCRIPT,
     "explain.js": SCRIPT,
     "explain_all.js": SCRIPT,
+    "filters.js": SCRIPT,
     "findings.js": SCRIPT,
     "format.js": SCRIPT,
     "frame.js": SCRIPT,
     "gateway.js": SCRIPT,
     "list.js": SCRIPT,
+    "order.js": SCRIPT,
     "process.js": SCRIPT,
     "row.js": SCRIPT,
     "service_detail.js": SCRIPT,
     "services.js": SCRIPT,
+    "shares.js": SCRIPT,
     "stream.js": SCRIPT,
+    "strip.js": SCRIPT,
+    "tiles.js": SCRIPT,
+    "trace.js": SCRIPT,
     "traffic.js": SCRIPT,
 };
 

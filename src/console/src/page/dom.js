@@ -62,26 +62,3 @@ export function table(caption, heads, rows, numbers = []) {
     ),
   );
 }
-
-const SVG = "http://www.w3.org/2000/svg";
-
-/** A line over the last values; it has no words, so screen readers get the number beside it. */
-export function sparkline(width, height) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("vector-effect", "non-scaling-stroke");
-  svg.append(path);
-  const draw = (values, room) => path.setAttribute("d", line(values, room, width, height));
-  return { svg, draw };
-}
-
-function line(values, room, width, height) {
-  const top = Math.max(...values);
-  if (values.length < 2 || top === 0) return "";
-  const x = (index) => (width - ((values.length - 1 - index) * width) / (room - 1)).toFixed(1);
-  const y = (value) => (height - 1 - (value / top) * (height - 2)).toFixed(1);
-  return values.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("");
-}

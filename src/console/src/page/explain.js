@@ -1,8 +1,10 @@
-// The box that explains where a client goes. The page's address keeps the question, so that it can be shared.
+// The box that explains where a client goes, and traces where its packets stop. The page's address keeps the question, so that it can be shared.
 
-import { byId, fill, make, name, setText } from "./dom.js";
+import { ask, question } from "./ask.js";
+import { byId, fill, make, name } from "./dom.js";
 import { counted } from "./format.js";
-import { endpointTable, explain, notes } from "./service_detail.js";
+import { EndpointTable, notes } from "./shares.js";
+import { canTrace, trace } from "./trace.js";
 
 const SUGGESTED = 30;
 
@@ -18,9 +20,12 @@ export class Explain {
     this.form = byId("question");
     this.service = byId("asked");
     this.service.addEventListener("input", () => this.#suggest());
+    this.button = byId("trace");
+    this.form.addEventListener("focusin", () => this.#offerTrace(), { once: true });
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.ask();
+      if (event.submitter === this.button) this.#trace();
+      else this.ask();
     });
     this.form.frontend.addEventListener("change", () => this.ask());
   }
@@ -49,32 +54,65 @@ export class Explain {
   }
 
   /** Asks about a Service that a person chose. */
-  about({ service }, frontend) {
+  about(service, frontend) {
+    this.#choose(service, frontend);
+    this.ask();
+  }
+
+  /** Traces a client of a Service that a person chose, once the client is known. */
+  traceTo(service, frontend) {
+    this.#choose(service, frontend);
+    if (this.#typed.client) this.#trace();
+    else fill(byId("answer"), make("p", {}, "Which client does not get through? Type its address, then Trace."));
+  }
+
+  #choose({ service }, frontend) {
     this.service.value = service;
     this.#offer(this.frontends(service), frontend);
     byId("explain").scrollIntoView({ block: "start" });
     this.form.client.focus({ preventScroll: true });
-    this.ask();
+    this.#offerTrace();
   }
 
-  /** Whether the answer was shown, and no other question was asked meanwhile. */
-  async ask() {
+  /** Whoever asks here may want to trace; not every gateway can. */
+  async #offerTrace() {
+    this.button.hidden = !(await canTrace());
+  }
+
+  /** The number of a new question about what is typed; null if that means no Service. */
+  #begin() {
     const meant = this.find(this.#typed.explain);
     if (this.#typed.explain && !meant && !this.#typed.explain.includes("/")) {
       fill(byId("answer"), make("p", { class: "bad" }, `No Service has the name or the address ${this.#typed.explain}, or several have: write it as NAMESPACE/NAME.`));
-      return false;
+      return null;
     }
     if (meant) {
       this.service.value = meant.service;
       this.#offer(this.frontends(meant.service), meant.frontend);
     }
-    const { explain: service, client } = this.#typed;
-    if (!service) return false;
+    const { explain: service } = this.#typed;
+    if (!service) return null;
     if (this.#chosen !== service) this.#offer([], "");
-    const asked = ++this.#asked;
     this.query = this.#typed;
     this.changed();
-    const view = await explain(service, "", this.form.frontend.value, client);
+    return ++this.#asked;
+  }
+
+  async #trace() {
+    const asked = this.#begin();
+    if (asked === null) return;
+    const { explain: service, client } = this.#typed;
+    fill(byId("answer"), make("p", { class: "muted" }, "Tracing: this takes up to 3 s."));
+    const shown = await trace(service, "", this.form.frontend.value, client);
+    if (asked === this.#asked) fill(byId("answer"), shown);
+  }
+
+  /** Whether the answer was shown, and no other question was asked meanwhile. */
+  async ask() {
+    const asked = this.#begin();
+    if (asked === null) return false;
+    const { explain: service, client } = this.#typed;
+    const view = await ask("api/explain", question(service, "", this.form.frontend.value, client));
     if (asked !== this.#asked) return false;
     const answer = byId("answer");
     if (view.error) {
@@ -82,7 +120,7 @@ export class Explain {
       return true;
     }
     if (view.frontend) this.#offer([view.frontend, ...view.otherFrontends], view.frontend);
-    fill(answer, headline(view), notes(view), view.frontend ? endpointTable(view) : null);
+    fill(answer, headline(view), notes(view), view.frontend ? new EndpointTable(view).element : null);
     return true;
   }
 

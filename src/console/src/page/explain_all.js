@@ -1,10 +1,11 @@
 // The box that explains which gateway a client reaches, and what each gateway would do.
 
 import { names } from "./all_gateways.js";
+import { ask } from "./ask.js";
 import { byId, fill, make, name } from "./dom.js";
 import { count } from "./format.js";
 import { headline, outcome } from "./explain.js";
-import { ask, endpointTable, notes } from "./service_detail.js";
+import { EndpointTable, notes } from "./shares.js";
 
 export class ExplainAll {
   #asked = 0;
@@ -48,7 +49,7 @@ function answer(view) {
   const { groups, silent } = view;
   const parts = groups.map(({ gateways, explanation }, index) => {
     const who = make("h3", {}, index ? "On " : "As decided on ", name(names(gateways)));
-    const whole = [headline(explanation), notes(explanation), explanation.frontend ? endpointTable(explanation) : null];
+    const whole = [headline(explanation), notes(explanation), explanation.frontend ? new EndpointTable(explanation).element : null];
     return index ? make("details", {}, make("summary", {}, "On ", name(names(gateways)), ", the client ", ...(explanation.frontend ? outcome(explanation) : ["is not served."])), whole) : make("div", {}, who, whole);
   });
   const mute = silent.map(({ node, error }) => make("li", { dir: "auto" }, name(node), ` does not answer: ${error}`));

@@ -47,6 +47,11 @@ export class Findings {
     return this.#processItems.length + this.#others.length + this.#objects.total;
   }
 
+  /** Whether the gateway has said what is wrong. */
+  get isKnown() {
+    return this.#known;
+  }
+
   /** The worst state among them: "broken", "degraded", or "" if nothing is wrong. */
   get worst() {
     const states = this.#objects.findings.map(({ state }) => state);

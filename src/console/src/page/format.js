@@ -45,6 +45,11 @@ function scaled(number, units) {
   return (number < 9.95 && unit > 0 ? fractions.format(number) : count(number)) + units[unit];
 }
 
+/** A short duration, such as that of a connect: 0.5 ms, 50 ms, 1 s. */
+export function duration(seconds) {
+  return seconds < 1 ? `${Number((seconds * 1000).toPrecision(3))} ms` : `${Number(seconds.toPrecision(3))} s`;
+}
+
 /** As much of a duration as people read: 42 s, 3 min, 5 h 20 min, 9 d 4 h. */
 export function span(seconds) {
   const whole = Math.max(0, Math.floor(seconds));

@@ -12,7 +12,9 @@ import { TotalTraffic } from "./traffic.js";
 const findings = new Findings({ reveal: (object) => services.reveal(object) });
 const services = new Services({
   explain: (service, frontend) => explain.about(service, frontend),
-  changed: keep,
+  trace: (service, frontend) => explain.traceTo(service, frontend),
+  changed: () => keep(),
+  needs: (kinds) => bring(kinds),
   unreadable: () => findings.files,
 });
 const explain = new Explain({
@@ -21,7 +23,7 @@ const explain = new Explain({
   find: (text) => services.find(text),
   changed: () => keep(true),
 });
-const total = new TotalTraffic(byId("tiles"));
+const total = new TotalTraffic({ reveal: (object) => services.reveal(object) });
 
 let restored = false;
 /** What the address has asked for so far. */
@@ -49,10 +51,23 @@ function restore() {
 function verdict() {
   const manner = { broken: "bad", degraded: "warned" }[findings.worst] ?? "";
   sayVerdict(findings.count, manner, byId("node").textContent);
+  place();
 }
 
-follow("api/live", {
-  events: ["status", "findings", "services", "traffic", "history", "stuck"],
+/** What is wrong comes first, and the traffic if nothing is. */
+function place() {
+  if (!findings.isKnown) return;
+  const [problems, traffic] = [byId("problems"), byId("traffic")];
+  const isCalm = findings.count === 0;
+  const isAbove = Boolean(traffic.compareDocumentPosition(problems) & Node.DOCUMENT_POSITION_FOLLOWING);
+  // What has the focus would lose it.
+  if (isAbove === isCalm || traffic.contains(document.activeElement)) return;
+  if (isCalm) problems.before(traffic);
+  else problems.after(traffic);
+}
+
+const bring = follow("api/live", {
+  events: ["status", "findings", "services", "traffic", "history", "stuck", "serviceTraffic", "endpointTraffic"],
   status(event) {
     setText(byId("node"), event.status.node);
     setText(byId("headline"), process.headline(event));
@@ -73,6 +88,8 @@ follow("api/live", {
     services.refreshTraffic();
   },
   history: (event) => total.restart(event),
+  serviceTraffic: (event) => services.takeServiceTraffic(event),
+  endpointTraffic: (event) => services.takeEndpointTraffic(event),
   stuck(why) {
     findings.stuck(why);
     verdict();

@@ -22,10 +22,11 @@ export class VirtualList {
   #above = spacer();
   #below = spacer();
 
-  constructor(scroller, body, view) {
-    Object.assign(this, { scroller, body, view });
+  /** The page scrolls: the list is as high as all of its rows. */
+  constructor(table, body, view) {
+    Object.assign(this, { table, body, view });
     body.append(this.#above, this.#below);
-    scroller.addEventListener("scroll", () => this.schedule(), { passive: true });
+    addEventListener("scroll", () => this.schedule(), { passive: true });
     addEventListener("resize", () => {
       this.#measure();
       this.schedule();
@@ -33,8 +34,8 @@ export class VirtualList {
     this.#measure();
     body.addEventListener("keydown", (event) => this.#move(event));
     this.sizes = new ResizeObserver(() => this.schedule());
-    // It grows with its rows until it scrolls, and then there is room for more of them.
-    this.sizes.observe(scroller);
+    // What is above the list moves it.
+    this.sizes.observe(document.body);
   }
 
   /** Shows these, in this order. */
@@ -44,7 +45,7 @@ export class VirtualList {
     for (const key of this.#expanded.keys()) {
       if (!this.#places.has(key)) this.#fold(key);
     }
-    this.scroller.firstElementChild.setAttribute("aria-rowcount", keys.length + 1);
+    this.table.setAttribute("aria-rowcount", keys.length + 1);
     this.schedule();
   }
 
@@ -74,32 +75,46 @@ export class VirtualList {
     } else {
       const row = make("tr", { role: "row", class: "detail" });
       row.append(make("td", { role: "cell", "aria-colspan": 10 }, this.view.detail(key)));
-      this.#expanded.set(key, row);
+      this.#expanded.set(key, { row, height: this.#height * 4 });
       this.sizes.observe(row);
     }
     this.#render();
   }
 
   #fold(key) {
-    const row = this.#expanded.get(key);
+    const { row } = this.#expanded.get(key);
     this.sizes.unobserve(row);
     row.remove();
     this.#expanded.delete(key);
     this.view.folded(key);
   }
 
-  /** Brings a row into sight and gives it the focus. */
-  focus(key) {
+  /** Brings a row into sight, `block: "start"` below the head, and gives it the focus. */
+  focus(key, block = "nearest") {
     const place = this.#places.get(key);
     if (place === undefined) return;
-    const { scrollTop, clientHeight } = this.scroller;
-    const head = this.scroller.querySelector("thead").offsetHeight;
-    const [top, height] = [this.#top(place), this.#height];
-    if (top < scrollTop) this.scroller.scrollTop = top;
-    else if (top + height > scrollTop + clientHeight - head) this.scroller.scrollTop = top + height - clientHeight + head;
+    const { top: start, head } = this.#sight();
+    const top = this.#top(place) - start;
+    const bottom = top + this.#height - innerHeight;
+    if (block === "start" || top < head) scrollBy({ top: top - head, behavior: "instant" });
+    else if (bottom > 0) scrollBy({ top: bottom, behavior: "instant" });
     this.#current = key;
     this.#render();
     this.#made.get(key)?.button.focus({ preventScroll: true });
+  }
+
+  /** Goes to the first row in sight; whether there is one. */
+  focusFirst() {
+    if (!this.#keys.length) return false;
+    this.focus(this.#keys[0]);
+    return true;
+  }
+
+  /** Where the window begins, from the first row, and what the heads of page and table cover of it. */
+  #sight() {
+    const head = this.table.tHead.getBoundingClientRect();
+    const sticky = parseFloat(getComputedStyle(this.table.tHead).top) || 0;
+    return { top: -this.body.getBoundingClientRect().top, head: sticky + head.height };
   }
 
   schedule() {
@@ -113,12 +128,16 @@ export class VirtualList {
 
   /** All rows have it; it depends on the width of the page. */
   #measure() {
-    this.#height = parseFloat(getComputedStyle(this.scroller).getPropertyValue("--row"));
+    this.#height = parseFloat(getComputedStyle(this.table).getPropertyValue("--row"));
   }
 
   /** Places and heights of expanded rows, in order. */
   #extras() {
-    const extra = ([key, row]) => [this.#places.get(key), row.offsetHeight || this.#height * 4];
+    const extra = ([key, detail]) => {
+      // Out of sight it is not in the document, and as high as it was.
+      detail.height = detail.row.offsetHeight || detail.height;
+      return [this.#places.get(key), detail.height];
+    };
     return [...this.#expanded].map(extra).sort(([one], [other]) => one - other);
   }
 
@@ -140,9 +159,9 @@ export class VirtualList {
 
   #render() {
     const extras = this.#extras();
-    const { scrollTop, clientHeight } = this.scroller;
-    const first = Math.max(0, this.#placeAt(scrollTop, extras) - SPARE);
-    const end = Math.min(this.#keys.length, this.#placeAt(scrollTop + clientHeight, extras) + SPARE + 1);
+    const { top } = this.#sight();
+    const first = Math.max(0, this.#placeAt(top, extras) - SPARE);
+    const end = Math.min(this.#keys.length, this.#placeAt(top + innerHeight, extras) + SPARE + 1);
     const wanted = this.#keys.slice(first, end);
     const known = new Set(wanted);
     for (const [key, { row }] of this.#made) {
@@ -169,7 +188,7 @@ export class VirtualList {
     }
     this.view.update(key, made);
     made.row.setAttribute("aria-rowindex", place + 2);
-    const detail = this.#expanded.get(key);
+    const detail = this.#expanded.get(key)?.row;
     made.button.setAttribute("aria-expanded", Boolean(detail));
     for (const row of detail ? [made.row, detail] : [made.row]) {
       if (row === next) next = next.nextElementSibling;
@@ -179,14 +198,14 @@ export class VirtualList {
   }
 
   #drop(key, row) {
-    const detail = this.#expanded.get(key);
+    const detail = this.#expanded.get(key)?.row;
     const focused = row.contains(document.activeElement) || detail?.contains(document.activeElement);
     row.remove();
     detail?.remove();
     this.#spare.push(this.#made.get(key));
     this.#made.delete(key);
     // Else the keyboard would begin at the top of the page again.
-    if (focused) this.scroller.focus({ preventScroll: true });
+    if (focused) this.table.focus({ preventScroll: true });
   }
 
   #move(event) {
@@ -197,7 +216,7 @@ export class VirtualList {
       this.toggle(made[0]);
       return;
     }
-    const page = Math.max(1, Math.floor(this.scroller.clientHeight / this.#height) - 2);
+    const page = Math.max(1, Math.floor(innerHeight / this.#height) - 3);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
     const step = steps[event.key];
     if (step === undefined) return;

@@ -1,9 +1,9 @@
 // One row of the list of Services.
 
-import { fill, make, name, setText, sparkline } from "./dom.js";
+import { Sparkline } from "./chart.js";
+import { fill, make, name, setText } from "./dom.js";
 import { bytes, count, rate, visible } from "./format.js";
-
-export const SAMPLES = 60;
+import { SAMPLES } from "./tiles.js";
 
 /** Seconds that a row's rates are the mean of, lest a connection now and then looks like a flood. */
 const AVERAGED = 5;
@@ -23,9 +23,9 @@ export function create(toggle) {
     errors: cell("number errors"),
   };
   const button = make("button", { type: "button", class: "disclose", "aria-expanded": "false", tabindex: "-1" }, cells.name);
-  const spark = sparkline(96, 20);
+  const spark = new Sparkline((value) => `${rate(value)}/s`);
   const first = make("th", { role: "rowheader", scope: "row", class: "name" }, button);
-  const row = make("tr", { role: "row" }, first, ...Object.values(cells).slice(1), cell("spark", spark.svg));
+  const row = make("tr", { role: "row" }, first, ...Object.values(cells).slice(1), cell("spark", spark.element));
   const made = { row, button, cells, spark, key: null, service: null };
   // Wherever it is clicked, unless that selects text; the button is for the keyboard.
   row.addEventListener("click", () => getSelection().isCollapsed && toggle(made.key));
@@ -74,7 +74,7 @@ export function updateTraffic({ cells, spark, service }, rates) {
   cells.errors.title = refused ? "The kernel refuses clients of a Service without endpoints, and counts none" : "";
   show(cells.errors, () => (refused ? "–" : rate(mean("errors"))));
   cells.errors.classList.toggle("bad", !refused && mean("errors") > 0);
-  spark.draw(rates.map(({ opened }) => opened), SAMPLES);
+  spark.update(rates.map(({ opened }) => opened), SAMPLES);
 }
 
 /** Endpoints that may be used, and all there are. */

@@ -1,24 +1,44 @@
-// What is below an expanded row: why, where it is reached, its clusters, and each endpoint with its state and the reason.
+// What is below an expanded row: why, the way of a connection, its traffic, who gets what, each endpoint with its state and the reason, and
+// what changed.
 
-import { fill, make, name, setText, table } from "./dom.js";
-import { count, counted } from "./format.js";
+import { ask, isPlain, pastOf, question } from "./ask.js";
+import { Events } from "./events.js";
+import { fill, make, name, setText } from "./dom.js";
+import { counted } from "./format.js";
+import { ClusterTable, EndpointTable, basis, notes } from "./shares.js";
+import { Strip } from "./strip.js";
+import { Tiles, withTiles } from "./tiles.js";
+import { canTrace } from "./trace.js";
 
-/** Endpoints that are listed; `sheave explain` has all. */
-const LISTED = 200;
+/** How far back its events are shown, in seconds. */
+const PAST = 86_400;
 
 export class Detail {
   #service = null;
   #frontend = null;
   #asked = 0;
+  #view = null;
+  #rates = [];
+  #counts = null;
+  #measured = null;
+  #clusters = null;
+  #endpoints = null;
 
-  /** `explain(service, frontend)` is called for a person who wants a client's decision. */
-  constructor(service, explain) {
-    this.explain = explain;
-    this.element = make("div", { class: "inside" });
+  /** `explain(service, frontend)` and `trace(service, frontend)` are called for a person who wants a client's decision, or its way. */
+  constructor(service, { explain, trace }) {
+    Object.assign(this, { explain, trace });
     this.head = make("div");
+    this.strip = new Strip();
+    this.tiles = new Tiles();
+    this.past = make("div");
+    withTiles(this.past, this.tiles, make("h3", {}, "Traffic"));
+    this.clusters = make("div");
+    this.basis = make("p", { class: "muted", "aria-live": "off" });
     this.endpoints = make("div", { class: "endpoints-list", "aria-live": "off" }, make("p", { class: "muted" }, "Loading"));
     this.dropped = make("p", { class: "muted", hidden: true });
-    this.element.append(this.head, this.endpoints, this.dropped);
+    this.events = new Events();
+    const changes = make("div", {}, make("h3", {}, "What changed"), this.events.element);
+    this.element = make("div", { class: "inside" }, this.head, this.strip.element, this.past, this.clusters, this.basis, this.endpoints, this.dropped, changes);
     this.update(service);
   }
 
@@ -28,115 +48,92 @@ export class Detail {
     this.#service = service;
     if (!service.frontends.includes(this.#frontend)) this.#frontend = service.frontends[0] ?? null;
     const why = service.why ? make("p", { class: `why ${service.state}`, dir: "auto" }, service.why) : null;
-    fill(this.head, why, this.#places(service), clusters(service.clusters));
+    fill(this.head, why, this.#places(service));
+    this.#clusters = service.clusters.length > 1 ? new ClusterTable(service.clusters) : null;
+    fill(this.clusters, this.#clusters?.element);
+    this.#draw();
     this.#load();
   }
 
-  /** Shows what the kernel has dropped. */
-  takeCounts({ kernelDroppedPackets = 0 }) {
-    this.dropped.hidden = !kernelDroppedPackets;
-    const packets = counted(kernelDroppedPackets, "packet");
+  /** Shows the rates of the last seconds, the newest counters, and what the kernel has dropped. */
+  takeLive(rates, counts) {
+    [this.#rates, this.#counts] = [rates, counts ?? null];
+    this.tiles.takeLive(rates, counts);
+    const dropped = counts?.kernelDroppedPackets ?? 0;
+    this.dropped.hidden = !dropped;
+    const packets = counted(dropped, "packet");
     setText(this.dropped, `${packets} dropped by the kernel so far: from clients that source ranges leave out, or because a queue was full.`);
+    this.#draw();
+  }
+
+  /** Shows the measured shares. */
+  takeMeasured(measured) {
+    this.#measured = measured;
+    this.#draw();
+  }
+
+  /** Asks for what the gateway remembers. */
+  async loadPast() {
+    const service = this.#service;
+    const past = pastOf(service);
+    const [history, events] = await Promise.all([past ? ask("api/history", past) : null, this.#askEvents(service)]);
+    if (history && !history.error) this.tiles.takeHistory(history);
+    this.events.take(events);
+    this.tiles.takeMarks(this.events.times);
+  }
+
+  async #askEvents({ service, source }) {
+    if (!isPlain(service)) return [];
+    const [namespace, own] = service.split("/");
+    const { events = [] } = await ask("api/events", { service: `${namespace}/${own}`, since: PAST });
+    // What concerns the whole Gateway concerns its listeners.
+    const isIts = (it) => it.source === source && (it.service === service || service.startsWith(`${it.service}/`));
+    return events.filter((it) => !it.service || isIts(it));
+  }
+
+  #draw() {
+    const measured = this.#measured;
+    const rates = this.#rates.at(-1) ?? null;
+    this.strip.update({ service: this.#service, frontend: this.#frontend, view: this.#view, rates, counts: this.#counts, measured });
+    setText(this.basis, measured ? basis(measured) : "");
+    if (!measured) return;
+    this.#clusters?.update(measured);
+    this.#endpoints?.update(measured);
   }
 
   #places(service) {
-    const button = make("button", { type: "button" }, "Explain for a client");
-    button.addEventListener("click", () => this.explain(service, this.#frontend));
-    if (!service.frontends.length) return make("p", {}, "It has no address. ", button);
+    const button = (text, act) => {
+      const made = make("button", { type: "button" }, text);
+      made.addEventListener("click", () => act(service, this.#frontend));
+      return made;
+    };
+    const explain = button("Explain for a client", this.explain);
+    const trace = button("Trace a client", this.trace);
+    trace.hidden = true;
+    canTrace().then((it) => (trace.hidden = !it));
+    if (!service.frontends.length) return make("p", { class: "places" }, "It has no address. ", explain, trace);
     const owners = service.owners?.length ? make("span", {}, "announced by ", ...names(service.owners)) : null;
-    if (service.frontends.length === 1) return make("p", { class: "places" }, name(this.#frontend), owners, button);
+    if (service.frontends.length === 1) return make("p", { class: "places" }, name(this.#frontend), owners, explain, trace);
     const select = make("select", { "aria-label": "Frontend" });
     select.append(...service.frontends.map((it) => make("option", { value: it, selected: it === this.#frontend }, it)));
     select.addEventListener("change", () => {
       this.#frontend = select.value;
       this.#load();
     });
-    return make("p", { class: "places" }, select, owners, button);
+    return make("p", { class: "places" }, select, owners, explain, trace);
   }
 
   async #load() {
     const asked = ++this.#asked;
-    const view = await explain(this.#service.service, this.#service.source, this.#frontend, "");
+    const view = await ask("api/explain", question(this.#service.service, this.#service.source, this.#frontend, ""));
     // Another answer may be on its way since.
     if (asked !== this.#asked) return;
+    this.#view = view.error ? null : view;
+    this.#endpoints = view.error || !view.frontend ? null : new EndpointTable(view, true);
     if (view.error) fill(this.endpoints, make("p", { class: "bad" }, view.error));
-    else fill(this.endpoints, view.frontend ? endpointTable(view) : null, notes(view));
+    else fill(this.endpoints, this.#endpoints?.element, notes(view));
+    this.#draw();
   }
-}
-
-/** Asks the gateway; the answer, or `{ error }`. */
-export async function explain(service, source, frontend, client) {
-  const [namespace, name, ...listener] = service.split("/");
-  const query = new URLSearchParams({ service: `${namespace}/${name}` });
-  if (source === "MultiClusterService") query.set("multiCluster", "true");
-  if (source === "Gateway") query.set("kind", "gateway");
-  if (listener.length) query.set("listener", listener.join("/"));
-  const place = /^\[?(.*?)\]?:(\d+)\/(\w+)$/.exec(frontend ?? "");
-  if (place) ["address", "port", "protocol"].forEach((key, index) => query.set(key, place[index + 1]));
-  return ask("api/explain", { ...Object.fromEntries(query), client });
-}
-
-/** The answer to a question, or why there is none; what is empty is not asked. */
-export async function ask(path, question) {
-  const query = new URLSearchParams(Object.entries(question).filter(([, value]) => value));
-  try {
-    const response = await fetch(`${path}?${query}`);
-    const text = await response.text();
-    const isJson = response.headers.get("content-type")?.startsWith("application/json");
-    return isJson ? JSON.parse(text) : { error: text.trim() };
-  } catch {
-    return { error: "The gateway does not answer." };
-  }
-}
-
-/** Every endpoint of an answer, and what becomes of it. */
-export function endpointTable({ endpoints, allEndpoints }) {
-  const total = allEndpoints?.count ?? endpoints.length;
-  if (!endpoints.length) return make("p", { class: "muted" }, total ? `It has ${counted(total, "endpoint")}, which the gateway itself lists.` : "It has no endpoints.");
-  const several = endpoints.some(({ cluster }) => cluster);
-  const heads = ["Endpoint", "State", several ? "Cluster" : null, "Node", "Zone", "Used", "Why"];
-  const rows = endpoints.slice(0, LISTED).map((it) => [
-    name(it.address || "–"),
-    make("span", { class: it.unhealthy ? "bad" : it.state === "Ready" && it.used ? "ok" : "dim" }, it.unhealthy ? `${it.state}, unhealthy` : it.state),
-    several ? name(it.cluster || "–") : null,
-    make("span", {}, name(it.node || "–"), it.local ? make("span", { class: "muted" }, " (here)") : null),
-    name(it.zone || "–"),
-    it.used ? (it.share == null ? "yes" : `${it.share} %`) : "no",
-    make("span", { dir: "auto" }, it.reason),
-  ]);
-  const kept = (cells) => cells.filter((_, column) => heads[column] !== null);
-  const left = total - Math.min(endpoints.length, LISTED);
-  return make(
-    "div",
-    {},
-    table("Endpoints", kept(heads), rows.map(kept)),
-    left > 0 ? make("p", { class: "muted" }, `and ${counted(left, "more endpoint")}`) : null,
-  );
-}
-
-function clusters(all) {
-  if (all.length < 2) return null;
-  const rows = all.map(({ cluster, serving, unhealthy = 0, of, share }) => [
-    name(cluster),
-    `${count(serving - unhealthy)}/${count(of)}`,
-    unhealthy ? count(unhealthy) : "–",
-    meter(share),
-  ]);
-  return table("Clusters", ["Cluster", "Healthy", "Unhealthy", "Share of traffic"], rows, [1, 2]);
-}
-
-function meter(share) {
-  const bar = make("i");
-  bar.style.width = `${share}%`;
-  return make("span", { class: "meter" }, make("span", { "aria-hidden": "true" }, bar), `${share} %`);
-}
-
-/** What decides besides endpoints, as a list. */
-export function notes({ reasons, endpoints, closed }) {
-  // Those of endpoints are in their table.
-  const isTabled = (reason) => endpoints.some((it) => reason.startsWith(`${it.address} (`) && reason.endsWith(`: ${it.reason}`));
-  const all = [...(closed ? [closed] : []), ...reasons.filter((reason) => !isTabled(reason))];
-  return make("ul", { class: "notes" }, all.map((reason) => make("li", { dir: "auto" }, reason)));
 }
 
 function names(all) {

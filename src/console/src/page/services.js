@@ -1,56 +1,68 @@
-// The Services: what the stream says of them, which of them are searched for, and the list.
+// The Services: what the stream says of them, which of them are looked for, in which order, and the list.
 
-import { byId, make, setText } from "./dom.js";
-import { count, counted } from "./format.js";
+import { repeat } from "./ask.js";
+import { EndpointShares, ServiceRates } from "./counters.js";
+import { byId, setText } from "./dom.js";
+import { Filters, STATES } from "./filters.js";
+import { counted } from "./format.js";
 import { VirtualList } from "./list.js";
+import { Order } from "./order.js";
 import * as row from "./row.js";
 import { Detail } from "./service_detail.js";
 import { RowTraffic } from "./traffic.js";
 
-const STATES = ["broken", "degraded", "ok"];
-
 /** A key is `Service shop/web`, as Problems name objects. */
 const keyOf = ({ source, service }) => `${source} ${service}`;
+/** Counters of all Services come once a second; rows that move as often cannot be read. */
+const SORTED_EVERY = 5;
 
 export class Services {
   #all = new Map();
   #sorted = null;
-  #state = "all";
-  #counts = { broken: 0, degraded: 0, ok: 0 };
   #more = 0;
-  #isAsked = false;
   #details = new Map();
   #traffic = new RowTraffic();
+  #rates = new ServiceRates();
+  #shares = new EndpointShares();
+  #ticks = 0;
 
   /**
-   * `explain(service)` is called for a Service that a person asks about, `changed()` when what is searched for has; `unreadable()` gives
-   * the names of files that may have further ones.
+   * `explain(service, frontend)` and `trace(service, frontend)` are called for a Service that a person asks about, `changed()` when what
+   * is looked for has, `needs(kinds)` for the kinds of counters that the stream has to bring; `unreadable()` gives the names of files
+   * that may have further Services.
    */
-  constructor({ explain, changed, unreadable }) {
-    Object.assign(this, { explain, changed, unreadable });
-    this.search = byId("search");
-    this.list = new VirtualList(byId("scroller"), byId("rows"), {
+  constructor({ explain, trace, changed, needs, unreadable }) {
+    Object.assign(this, { explain, trace, changed, needs, unreadable });
+    this.filters = new Filters({ changed: () => this.#filter(), leave: () => this.#enter() });
+    this.order = new Order(byId("list").tHead, byId("order"), () => {
+      this.#sorted = null;
+      this.#filter();
+      this.#need();
+    });
+    this.list = new VirtualList(byId("list"), byId("rows"), {
       create: () => row.create((key) => this.list.toggle(key)),
       update: (key, made) => {
         row.update(made, key, this.#all.get(key));
         row.updateTraffic(made, this.#traffic.rates(key));
       },
       detail: (key) => this.#open(key),
-      folded: (key) => this.#details.delete(key),
+      folded: (key) => this.#fold(key),
     });
-    this.search.addEventListener("input", () => this.#filter());
-    this.search.addEventListener("keydown", (event) => this.#leaveSearch(event));
-    this.#drawStates();
+    // What the gateway remembers of Services that are open.
+    repeat(() => Promise.all([...this.#details.values()].map((detail) => detail.loadPast())));
   }
 
   /** What the page's address keeps. */
   get query() {
-    return { search: this.search.value, state: this.#state === "all" ? "" : this.#state };
+    return { ...this.filters.query, ...this.order.query };
   }
 
-  restore({ search = "", state = "" }) {
-    this.search.value = search;
-    this.#choose(STATES.includes(state) ? state : "all");
+  restore(query) {
+    this.filters.restore(query);
+    this.order.restore(query);
+    this.#sorted = null;
+    this.#filter();
+    this.#need();
   }
 
   /** Takes an event of the stream in. */
@@ -70,33 +82,47 @@ export class Services {
     }
     // The first rows are shown at once, the others when all have come.
     if (reset || !more) this.#filter();
+    if (!more) this.filters.offer(this.#all.values());
   }
 
   takeCounts(counts) {
-    this.#counts = counts;
-    this.#drawStates();
+    this.filters.takeCounts(counts);
+  }
+
+  /** Takes the counters of all Services. */
+  takeServiceTraffic(event) {
+    this.#rates.take(event);
+    this.#ticks = event.reset ? 0 : this.#ticks + 1;
+    if (!this.order.isByRate || this.#ticks % SORTED_EVERY !== 1) return;
+    this.#sorted = null;
+    this.#show();
+  }
+
+  /** Takes the counters of all endpoints. */
+  takeEndpointTraffic(event) {
+    this.#shares.take(event);
+    for (const [key, detail] of this.#details) detail.takeMeasured(this.#shares.measured(key));
   }
 
   /** Asks for the counters of the rows in sight. */
   async refreshTraffic() {
-    const shown = this.list.shown.filter((key) => this.#all.has(key));
+    const open = [...this.#details.keys()];
+    const shown = [...new Set([...open, ...this.list.shown])].filter((key) => this.#all.has(key));
     await this.#traffic.refresh(shown.map((key) => this.#all.get(key)));
     for (const key of this.list.shown) {
       this.list.with(key, (made) => row.updateTraffic(made, this.#traffic.rates(key)));
     }
-    for (const [key, detail] of this.#details) detail.takeCounts(this.#traffic.counts(key) ?? {});
+    for (const [key, detail] of this.#details) detail.takeLive(this.#traffic.rates(key), this.#traffic.counts(key));
   }
 
   /** Brings one Service into sight and opens it. */
   reveal(key) {
     if (!this.#all.has(key)) return;
     if (!this.list.has(key)) {
-      this.search.value = "";
-      this.#choose("all");
+      this.filters.clear();
     }
     if (!this.list.isExpanded(key)) this.list.toggle(key);
-    byId("services").scrollIntoView({ block: "start" });
-    this.list.focus(key);
+    this.list.focus(key, "start");
   }
 
   /** Names for the box that asks for one. */
@@ -132,79 +158,66 @@ export class Services {
   }
 
   #open(key) {
-    const detail = new Detail(this.#all.get(key), this.explain);
+    const detail = new Detail(this.#all.get(key), { explain: this.explain, trace: this.trace });
     this.#details.set(key, detail);
+    this.#shares.follow(key);
+    detail.takeLive(this.#traffic.rates(key), this.#traffic.counts(key));
+    detail.loadPast();
+    this.#need();
     return detail.element;
   }
 
-  /** The worst first, then by name. */
+  #fold(key) {
+    this.#details.delete(key);
+    this.#shares.forget(key);
+    this.#need();
+  }
+
+  /** Asks the stream for the counters that are needed now. */
+  #need() {
+    this.needs([...(this.order.isByRate ? ["services"] : []), ...(this.#shares.isNeeded ? ["endpoints"] : [])]);
+  }
+
   get #order() {
-    this.#sorted ??= [...this.#all]
-      .sort(([, one], [, other]) => rank(one) - rank(other) || (keyName(one) < keyName(other) ? -1 : 1))
-      .map(([key]) => key);
+    this.#sorted ??= this.order.sort([...this.#all.keys()], (key) => {
+      const service = this.#all.get(key);
+      const [healthy, of] = row.endpoints(service);
+      return { service, name: keyName(service), rank: rank(service), healthy: of ? healthy / of : -1, rates: this.#rates.of(key) };
+    });
     return this.#sorted;
   }
 
   #filter() {
-    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (key) => {
-      const service = this.#all.get(key);
-      return (this.#state === "all" || service.state === this.#state) && words.every((word) => service.words.includes(word));
-    };
-    const found = words.length || this.#state !== "all" ? this.#order.filter(fits) : this.#order;
-    this.list.show(found);
+    const found = this.#show();
     const several = [...this.#all.values()].some(({ clusters }) => clusters.length > 1);
     const owned = [...this.#all.values()].some(({ owners }) => owners?.length);
     byId("list").classList.toggle("one-cluster", !several);
     byId("list").classList.toggle("no-owners", !owned);
-    const asked = words.length > 0 || this.#state !== "all";
-    setText(byId("matches"), asked ? `${counted(found.length, "match", "matches")}` : this.#more ? "loading" : "");
-    byId("no-rows").hidden = found.length > 0;
-    this.#isAsked = asked;
+    setText(byId("matches"), this.filters.isAsked ? counted(found, "match", "matches") : this.#more ? "loading" : "");
+    byId("no-rows").hidden = found > 0;
     this.sayNone();
     this.changed();
+  }
+
+  /** Shows those that are looked for; gives how many there are. */
+  #show() {
+    const test = this.filters.test();
+    const found = this.filters.isAsked ? this.#order.filter((key) => test(this.#all.get(key))) : this.#order;
+    this.list.show(found);
+    return found.length;
+  }
+
+  /** Goes from the search to the first row. */
+  #enter() {
+    return this.list.focusFirst();
   }
 
   /** Says why no row is shown, if none is. */
   sayNone() {
     const files = this.unreadable();
     const more = files.length ? ` A file that cannot be read may have more: ${files.join(", ")}.` : "";
-    const none = this.#isAsked ? "No Service matches." : "No Services. Create one of type LoadBalancer with loadBalancerClass sheave.dev/l4.";
+    const none = this.filters.isAsked ? "No Service matches." : "No Services. Create one of type LoadBalancer with loadBalancerClass sheave.dev/l4.";
     setText(byId("no-rows"), none + more);
-  }
-
-  #choose(state) {
-    this.#state = state;
-    this.#drawStates();
-    this.#filter();
-  }
-
-  #drawStates() {
-    const box = byId("states");
-    const counts = this.#counts;
-    const all = STATES.reduce((sum, state) => sum + counts[state], 0);
-    if (box.children.length === 1) {
-      for (const state of ["all", ...STATES]) {
-        const input = make("input", { type: "radio", name: "state", value: state, class: "hidden" });
-        input.addEventListener("change", () => this.#choose(state));
-        box.append(make("label", { class: state }, input, make("span", {}, `${state} `, make("b"))));
-      }
-    }
-    for (const input of box.querySelectorAll("input")) {
-      input.checked = input.value === this.#state;
-      setText(input.parentElement.querySelector("b"), count(input.value === "all" ? all : counts[input.value]));
-    }
-  }
-
-  #leaveSearch(event) {
-    if (event.key === "Escape" && this.search.value) {
-      event.preventDefault();
-      this.search.value = "";
-      this.#filter();
-    } else if ((event.key === "ArrowDown" || event.key === "Enter") && this.list.shown.length) {
-      event.preventDefault();
-      this.list.focus(this.list.shown[0]);
-    }
   }
 }
 

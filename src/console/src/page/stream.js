@@ -3,11 +3,18 @@
 /** A stream that ends by itself is back within this time; only then people are told. */
 const GRACE = 4000;
 const RETRY = 3000;
+/** Rows are opened and sorted one after the other; the stream is asked for what all of them need. */
+const TURN = 100;
 
-/** Calls `handlers[event](data)` for each event, and `handlers.connection(live, since)` when it comes and goes. */
+/**
+ * Calls `handlers[event](data)` for each event, and `handlers.connection(live, since)` when it comes and goes. Gives a function that takes
+ * the kinds of rows whose counters the stream has to bring as well.
+ */
 export function follow(url, handlers) {
   let source = null;
   let last = null;
+  let traffic = "";
+  let turning = null;
   let silent = null;
   let since = new Date();
   const heard = () => {
@@ -28,7 +35,8 @@ export function follow(url, handlers) {
   };
   const open = () => {
     close();
-    source = new EventSource(last ? `${url}?lastEvent=${encodeURIComponent(last)}` : url);
+    const query = new URLSearchParams(Object.entries({ lastEvent: last, traffic }).filter(([, value]) => value));
+    source = new EventSource(query.size ? `${url}?${query}` : url);
     for (const name of handlers.events) {
       source.addEventListener(name, (event) => {
         heard();
@@ -49,4 +57,11 @@ export function follow(url, handlers) {
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => event.persisted && reopen());
   reopen();
+  return (kinds) => {
+    const wanted = kinds.join(",");
+    if (wanted === traffic) return;
+    traffic = wanted;
+    clearTimeout(turning);
+    turning = setTimeout(reopen, TURN);
+  };
 }

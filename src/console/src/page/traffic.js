@@ -1,8 +1,9 @@
 // Rates: what counters differ by, of all Services together and of those in sight.
 
-import { fill, make, setText, sparkline } from "./dom.js";
-import { bytes, count, rate } from "./format.js";
-import { SAMPLES } from "./row.js";
+import { ask, isPlain, repeat } from "./ask.js";
+import { byId, fill } from "./dom.js";
+import { Events } from "./events.js";
+import { SAMPLES, Tiles } from "./tiles.js";
 
 /** Services whose past is kept. */
 const REMEMBERED = 500;
@@ -65,22 +66,23 @@ export class RowTraffic {
   }
 }
 
-/** The gateway takes plain names alone; objects of manifests may have others, which are not served. */
-const isPlain = (service) => /^[A-Za-z0-9.-]+(\/[A-Za-z0-9.-]+)+$/.test(service);
+/** How far back events are shown, and how far back they are asked for again, lest one is missed. */
+const PAST = 3600;
+const AGAIN = 30;
 
-/** All Services together: a tile for each rate. */
+/** All Services together: a tile for each rate, and what changed. */
 export class TotalTraffic {
   #past = [];
-  #tiles;
+  #asked = 0;
 
-  constructor(box) {
-    this.#tiles = [
-      tile("Connections", ({ opened }) => opened, (value) => `${rate(value)}/s`),
-      tile("To clients", ({ toClients }) => toClients, (value) => `${bytes(value)}/s`),
-      tile("To endpoints", ({ toEndpoints }) => toEndpoints, (value) => `${bytes(value)}/s`),
-      tile("Errors", ({ errors }) => errors, (value) => `${rate(value)}/s`),
-    ];
-    fill(box, this.#tiles.map(({ element }) => element));
+  /** `reveal(key)` shows a Service by the name of its object. */
+  constructor({ reveal }) {
+    this.tiles = new Tiles();
+    this.events = new Events({ reveal });
+    byId("traffic-title").after(this.tiles.spans);
+    fill(byId("tiles"), this.tiles.element);
+    fill(byId("changes"), this.events.element);
+    repeat(() => Promise.all([this.#loadHistory(), this.#loadEvents()]));
   }
 
   /** Takes the moments before the page was opened. */
@@ -97,6 +99,21 @@ export class TotalTraffic {
     this.#draw();
   }
 
+  async #loadHistory() {
+    const history = await ask("api/history");
+    if (!history.error) this.tiles.takeHistory(history);
+  }
+
+  async #loadEvents() {
+    const now = Date.now();
+    const since = this.#asked ? AGAIN + Math.ceil((now - this.#asked) / 1000) : PAST;
+    const answer = await ask("api/events", { since });
+    if (answer.error) return;
+    this.#asked = now;
+    this.events.add(answer.events);
+    this.tiles.takeMarks(this.events.times);
+  }
+
   #draw() {
     const rates = [];
     for (let index = 1; index < this.#past.length; index += 1) {
@@ -104,24 +121,6 @@ export class TotalTraffic {
       const elapsed = now.uptimeMilliseconds - before.uptimeMilliseconds;
       if (elapsed > 0) rates.push(between(before.total, now.total, elapsed));
     }
-    const total = this.#past.at(-1)?.total;
-    this.#tiles.forEach((tile) => tile.draw(rates));
-    const [connections, toClients, toEndpoints, errors] = this.#tiles;
-    connections.note(total ? `${count(total.open)} open` : "");
-    toClients.note(total ? `${bytes(total.endpointBytes)} in total` : "");
-    toEndpoints.note(total ? `${bytes(total.clientBytes)} in total` : "");
-    errors.note(total ? `${count(total.errors)} in total` : "");
+    this.tiles.takeLive(rates, this.#past.at(-1)?.total);
   }
-}
-
-function tile(title, pick, show) {
-  const value = make("b", {}, "–");
-  const note = make("span", { class: "muted" });
-  const spark = sparkline(240, 40);
-  const element = make("div", { class: "tile" }, make("h3", {}, title), value, note, spark.svg);
-  const draw = (rates) => {
-    setText(value, rates.length ? show(pick(rates.at(-1))) : "–");
-    spark.draw(rates.map(pick), SAMPLES);
-  };
-  return { element, draw, note: (text) => setText(note, text) };
 }
