@@ -246,15 +246,15 @@ fn scales_are_round_and_shares_are_of_what_was_counted() {
            shares.take(event(3000, [[0, [35, 1, 0, 0]]]));
            const recent = measured();
            const rates = new ServiceRates();
-           rates.take(event(1000, [[0, [10, 0, 0, 0, 0, 0]], [1, [0, 0, 0, 0, 0, 0]]], true));
-           rates.take(event(3000, [[0, [30, 0, 100, 100, 0, 0]]]));
-           const { opened, bytes } = rates.of('Service shop/web');
-           window.found = { round: [0, 0.07, 1, 3, 51, 1200].map(roundUp), all, recent, known: opened >= 0 && bytes >= 0, unknown: shares.measured('Service other') };
+           rates.take({ ...event(1000, [[0, [10, 0, 0, 0, 0, 0]]], true), rows: [label(0, 'a')] });
+           rates.take(event(3000, [[0, [30, 0, 100, 100, 0, 4]]]));
+           const { opened, bytes, errors } = rates.of('Service shop/web');
+           window.found = { round: [0, 0.07, 1, 3, 51, 1200].map(roundUp), all, recent, rates: [opened, bytes, errors].map(Math.round), unknown: shares.measured('Service other') };
          })",
     );
     browser.until("window.found !== undefined");
     let expected = json!({
-        "round": [0, 0.1, 1, 5, 100, 2000], "all": [null, 10, 5, 10, 0], "recent": [2, 30, 30, 30, 0], "known": true, "unknown": null,
+        "round": [0, 0.1, 1, 5, 100, 2000], "all": [null, 10, 5, 10, 0], "recent": [2, 30, 30, 30, 0], "rates": [3, 30, 1], "unknown": null,
     });
     assert_eq!(browser.value("window.found"), expected);
 }
