@@ -26,6 +26,8 @@ const FRESH = 0.3;
 /** Where `serviceTraffic` has these counters. */
 const [OPENED, CLIENT_BYTES, ENDPOINT_BYTES, ERRORS] = [0, 2, 3, 5];
 
+const NONE = { opened: 0, bytes: 0, errors: 0 };
+
 /** Rates of all Services. */
 export class ServiceRates {
   #numbered = new NumberedRows();
@@ -38,8 +40,9 @@ export class ServiceRates {
       const { counts, before, label } = row;
       row.before = counts;
       const key = `${label.source} ${label.service}`;
-      const last = this.#rates.get(key) ?? { opened: 0, bytes: 0, errors: 0 };
-      if (!elapsed || !before) {
+      const last = this.#rates.get(key) ?? NONE;
+      // Most of thousands are quiet.
+      if (!elapsed || !before || (counts === before && last === NONE)) {
         rates.set(key, last);
         continue;
       }

@@ -31,7 +31,7 @@ export class Strip {
     const { clusters } = service;
     const state = {
       place: frontend,
-      closed: !frontend ? "no address" : view?.closed ? "closed here" : "",
+      closed: interruption(service, frontend, view),
       elsewhere: Boolean(service.elsewhere),
       opened: rates ? rate(rates.opened) : null,
       errors: rates && rates.errors > 0 ? rate(rates.errors) : "",
@@ -45,6 +45,14 @@ export class Strip {
     this.#drawn = text;
     fill(this.element, way(state));
   }
+}
+
+/** What keeps clients from getting as far as the gateway's choice; empty if nothing does. */
+function interruption({ state, clusters }, frontend, view) {
+  if (!frontend) return "no address";
+  if (view?.closed) return "closed here";
+  const serves = clusters.some(({ serving, unhealthy = 0 }) => serving > unhealthy);
+  return state === "broken" && serves ? "nobody gets through" : "";
 }
 
 function way({ place, closed, elsewhere, opened, errors, open, clusters, failing }) {
