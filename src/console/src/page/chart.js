@@ -65,7 +65,8 @@ export class Chart {
       this.svg,
       this.top,
     );
-    this.element = make("div", { class: "chart" }, this.plot, make("div", { class: "axis", "aria-hidden": "true" }, this.from, this.value, make("span", {}, "now")));
+    const axis = make("div", { class: "axis", "aria-hidden": "true" }, this.from, this.value, make("span", {}, "now"));
+    this.element = make("div", { class: "chart" }, this.plot, axis);
     this.plot.addEventListener("pointermove", (event) => this.#point(event));
     this.plot.addEventListener("pointerdown", (event) => this.#point(event));
     this.plot.addEventListener("pointerleave", () => this.#move(null));
@@ -84,7 +85,8 @@ export class Chart {
     const top = roundUp(highest);
     const place = this.scale?.place ?? linear(top);
     const y = (value) => height - 0.75 - place(value) * height * (1 - HEAD);
-    const bar = (value, index) => (value ? `M${(this.#x(index) - this.#width / 2).toFixed(1)} ${height}V${Math.min(y(value), height - 2).toFixed(1)}` : "");
+    const middle = (index) => (this.#x(index) - this.#width / 2).toFixed(1);
+    const bar = (value, index) => (value ? `M${middle(index)} ${height}V${Math.min(y(value), height - 2).toFixed(1)}` : "");
     const paths = series.map(({ values, kind = "" }) => {
       const d = bars ? values.map(bar).join("") : line(values, (index) => this.#x(index), y);
       // A bar is as wide as its time; a line has its width whatever the chart is stretched to.

@@ -38,7 +38,8 @@ export class Detail {
     this.dropped = make("p", { class: "muted", hidden: true });
     this.events = new Events();
     const changes = make("div", {}, make("h3", {}, "What changed"), this.events.element);
-    this.element = make("div", { class: "inside" }, this.head, this.strip.element, this.past, this.clusters, this.basis, this.endpoints, this.dropped, changes);
+    const shares = [this.clusters, this.basis, this.endpoints, this.dropped];
+    this.element = make("div", { class: "inside" }, this.head, this.strip.element, this.past, shares, changes);
     this.update(service);
   }
 

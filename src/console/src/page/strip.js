@@ -9,7 +9,10 @@ const NAMED = 3;
 const SIGNS = { ok: "→", bad: "✕", idle: "·" };
 
 /** A place on the way. */
-const stop = (title, ...lines) => make("div", { class: "stop" }, make("b", {}, title), lines.flat().filter(Boolean).map((it) => make("small", { dir: "auto" }, it)));
+function stop(title, ...lines) {
+  const small = lines.flat().filter(Boolean).map((it) => make("small", { dir: "auto" }, it));
+  return make("div", { class: "stop" }, make("b", {}, title), small);
+}
 
 /** From one place to the next. */
 function edge(state, text) {
@@ -28,7 +31,8 @@ export class Strip {
    * `measured` the measured shares; each may be missing.
    */
   update({ service, frontend, view, rates, counts, measured }) {
-    const { clusters } = service;
+    const share = ({ cluster }) => (measured?.total ? Math.round((100 * measured.of(cluster).picks) / measured.total) : null);
+    const failing = (view?.endpoints ?? []).filter((it) => it.unhealthy || it.state === "NotReady");
     const state = {
       place: frontend,
       closed: interruption(service, frontend, view),
@@ -36,9 +40,8 @@ export class Strip {
       opened: rates ? rate(rates.opened) : null,
       errors: rates && rates.errors > 0 ? rate(rates.errors) : "",
       open: counts?.open ?? null,
-      node: view?.node ?? "",
-      clusters: clusters.map((it) => ({ ...it, measured: measured?.total ? Math.round((100 * measured.of(it.cluster).picks) / measured.total) : null })),
-      failing: (view?.endpoints ?? []).filter((it) => it.unhealthy || it.state === "NotReady").map((it) => [it.cluster, it.address, it.unhealthy ? "unhealthy" : "not ready"]),
+      clusters: service.clusters.map((it) => ({ ...it, measured: share(it) })),
+      failing: failing.map((it) => [it.cluster, it.address, it.unhealthy ? "unhealthy" : "not ready"]),
     };
     const text = JSON.stringify(state);
     if (text === this.#drawn) return;
@@ -60,7 +63,8 @@ function way({ place, closed, elsewhere, opened, errors, open, clusters, failing
   const first = closed ? edge("bad", closed) : edge(errors ? "bad" : elsewhere ? "idle" : "ok", elsewhere ? "to other gateways" : arriving);
   const clients = stop("Clients", open === null ? null : `${count(open)} open`);
   const gateway = stop("This gateway", place ? name(place) : "not reached");
-  const branches = clusters.length ? clusters.map((it) => branch(it, clusters.length > 1, failing)) : [make("div", { class: "branch" }, edge("bad", "nowhere to go"), stop("No endpoints"))];
+  const nowhere = () => make("div", { class: "branch" }, edge("bad", "nowhere to go"), stop("No endpoints"));
+  const branches = clusters.length ? clusters.map((it) => branch(it, clusters.length > 1, failing)) : [nowhere()];
   return [clients, first, gateway, make("div", { class: "branches" }, branches)];
 }
 
