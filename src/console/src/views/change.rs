@@ -73,7 +73,7 @@ impl Change {
             (ChangeKind::Endpoint, None, Some(to)) => format!("{what} added: {to}"),
             (ChangeKind::Frontend, ..) | (ChangeKind::Endpoint, _, None) => format!("{what} removed"),
             (ChangeKind::Problem, None, _) => what,
-            (ChangeKind::Problem, ..) => format!("solved: {what}"),
+            (ChangeKind::Problem, ..) => what.replacen(PROBLEM, "Problem solved: ", 1),
             (ChangeKind::Closed, _, None) => format!("{what} open again on this gateway"),
             (ChangeKind::Closed, _, Some(why)) => format!("{what} closed on this gateway: {why}"),
             _ => moved,
@@ -91,6 +91,9 @@ impl Change {
     }
 }
 
+/// What stands before the text of a Problem.
+const PROBLEM: &str = "Problem: ";
+
 impl ChangeKind {
     /// What stands before the name of the one thing that changed, and what stands behind the number of several.
     fn nouns(self) -> (&'static str, &'static str) {
@@ -103,7 +106,7 @@ impl ChangeKind {
             Self::Choice => ("the client goes to", "choices"),
             Self::Shares => ("shares of clusters", "shares of clusters"),
             Self::Announced => ("announced by", "addresses announced by"),
-            Self::Problem => ("Problem: ", "Problems"),
+            Self::Problem => (PROBLEM, "Problems"),
             Self::Setting => ("", "settings"),
             Self::Gateway => ("", "changes of the gateway"),
         }
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(endpoint.to_text(), "endpoint 10.0.0.1:80 added: Ready");
         assert_eq!(Change { count: Some(9), ..endpoint }.to_text(), "9 endpoints added: Ready");
         let problem = Change::new(ChangeKind::Problem, some("present"), None).of("NoAddress: no pool fits");
-        assert_eq!(problem.to_text(), "solved: Problem: NoAddress: no pool fits");
+        assert_eq!(problem.to_text(), "Problem solved: NoAddress: no pool fits");
         let setting = Change::new(ChangeKind::Setting, some("none"), some("clientIP")).of("affinity");
         assert_eq!(setting.to_text(), "affinity: clientIP (was: none)");
         let closed = Change::new(ChangeKind::Closed, None, some("address in use"));

@@ -104,7 +104,7 @@ fn problems_of_objects_and_of_the_process_come_and_are_over() {
     };
     let (well, ill) = (look(&table, Vec::new()), look(&table, vec![problem]));
     assert_eq!(lines(&well, &ill)[0], "shop/web-1 Problem: NoAddress: no pool has a free address");
-    assert_eq!(lines(&ill, &well)[0], "shop/web-1 solved: Problem: NoAddress: no pool has a free address");
+    assert_eq!(lines(&ill, &well)[0], "shop/web-1 Problem solved: NoAddress: no pool has a free address");
     let not_ready = |seconds: u32| {
         let not_ready = Some(format!("waiting for {seconds} s"));
         let status = ProcessView { not_ready, ..ProcessView::default() };
