@@ -285,3 +285,42 @@ fn read_info(bytes: &[u8]) -> Option<TcpInfo> {
         bytes_received: wide(128)?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The places of `struct tcp_info` in linux/tcp.h.
+    #[test]
+    fn each_number_has_its_place() {
+        let mut bytes = vec![0; 136];
+        bytes[..8].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        for (place, word) in bytes[8..].chunks_exact_mut(4).enumerate() {
+            word.copy_from_slice(&(100 + place as u32).to_ne_bytes());
+        }
+        let info = read_info(&bytes).unwrap();
+        assert_eq!((info.retransmits, info.send_mss, info.unacked), (3, 102, 104));
+        assert_eq!((info.last_received, info.path_mtu), (Duration::from_millis(111), 113));
+        assert_eq!((info.rtt, info.total_retransmits), (Duration::from_micros(115), 123));
+        // Two words each.
+        assert_eq!((info.bytes_acked & 0xff, info.bytes_received & 0xff), (128, 130));
+        assert_eq!(read_info(&bytes[..135]), None);
+    }
+
+    #[test]
+    fn each_condition_goes_on_with_the_next_or_rejects() {
+        let host = |text: &str| text.parse().unwrap();
+        let bytecode = join(
+            [
+                condition(LOCAL_CONDITION, host("10.0.0.1:80")),
+                condition(REMOTE_CONDITION, host("[2001:db8::1]:0")),
+            ]
+            .into_iter(),
+        );
+        let no = |at: usize| usize::from(u16::from_ne_bytes([bytecode[at + 2], bytecode[at + 3]]));
+        let first = usize::from(bytecode[1]);
+        assert_eq!((bytecode[0], bytecode[first], first), (LOCAL_CONDITION, REMOTE_CONDITION, 16));
+        assert_eq!(first + usize::from(bytecode[first + 1]), bytecode.len());
+        assert_eq!((no(0), first + no(first)), (bytecode.len() + 4, bytecode.len() + 4));
+    }
+}
