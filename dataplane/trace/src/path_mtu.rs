@@ -311,3 +311,33 @@ fn packet(source: IpAddr, destination: IpAddr, identifier: u16, sequence: u16, s
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::any;
+
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_can_be_read(mut bytes in vec(any::<u8>(), 0..120), kind in 0_u8..12) {
+            let (v4, v6) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+            Exchange::new(v4.into(), v4.into(), 1500).read_icmp(&bytes);
+            let exchange = Exchange::new(v6.into(), v6.into(), 1500);
+            exchange.read_icmpv6(&bytes, v6);
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            exchange.read_icmpv6(&bytes, v6);
+        }
+
+        #[test]
+        fn a_packet_has_the_size_that_is_asked_for(size in 80_u16..9000) {
+            for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+                let packet = packet(ip, ip, 1, 1, usize::from(size));
+                assert_eq!(packet.len(), usize::from(size & !1));
+            }
+        }
+    }
+}
