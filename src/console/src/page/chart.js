@@ -5,7 +5,7 @@ import { visible } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 /** Room above the highest value, in parts of the height. */
-const HEAD = 0.06;
+const HEAD = 0.03;
 
 /** An element of a drawing. */
 function draw(tag, attributes = {}, ...children) {
