@@ -36,11 +36,11 @@ fn the_demo_shows_its_clusters_and_what_is_forwarded() {
         detail.contains("Intended share") && detail.contains("east") && detail.contains("75 %"),
         "{detail}"
     );
-    // What is measured stands beside what is intended: three of four.
+    // What is measured stands beside what is intended: three of four, by chance.
     browser.until_text("tr.detail", "Measured over 100 connections");
     let measured = "document.querySelector('tr.detail table').tBodies[0].rows[0].cells[4].innerText";
-    browser.until(&format!("Math.abs(parseInt({measured}) - 75) <= 2"));
-    browser.until_text("tr.detail .strip", "75 %, measured 7");
+    browser.until(&format!("Math.abs(parseInt({measured}) - 75) <= 18"));
+    browser.until_text("tr.detail .strip", "75 %, measured ");
     browser.until("document.querySelector('tr.detail .line').getAttribute('d').includes('L')");
     browser.picture("demo");
 

@@ -61,7 +61,8 @@ fn an_error_of_the_past_is_seen_on_a_page_that_is_opened_later() {
         browser.until_text("#changes", "shop/web");
         browser.until_text("tr.detail .events", "unhealthy");
         browser.until(&format!("{}.querySelector('.mark').getAttribute('d') !== ''", tile("Errors")));
-        browser.until_text("tr.detail .edge.bad", "2 fail");
+        browser.until_text("tr.detail .edge.bad", "none is healthy");
+        browser.until_text("tr.detail .strip", "2 fail");
         if visit == 0 {
             browser.picture("history");
         }
