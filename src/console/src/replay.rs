@@ -23,7 +23,7 @@ mod tests;
 
 use sheave_control::projection::AbsentEndpoints;
 
-use self::chooser::{Chooser, Chosen, Refusal};
+use self::chooser::{Chooser, Chosen, Refusal, RouteState};
 use self::client_records::ClientRecords;
 use self::connection::ReplayedConnection;
 use self::merged_logs::{MergedLogs, SkippedLine, UnreadableLog};
@@ -127,32 +127,29 @@ impl TrafficReplay {
     }
 
     fn replay(&mut self, connection: &ReplayedConnection) {
-        let frontend = connection.frontend;
-        let chosen = match connection.asked {
-            false => None,
-            true => Some(self.choose(connection)),
-        };
-        let active = self.table.active();
-        let before = connection.endpoint.map(|id| self.chooser.known(active, frontend, id, &mut self.names));
+        let id = connection.route;
+        let mut route = self.chooser.route(self.table.active(), id, &self.names);
+        let chosen = if connection.asked { Some(self.choose(connection, &mut route)) } else { None };
+        let known = |endpoint| self.chooser.known(id, &route, endpoint, &mut self.names);
+        let before = connection.endpoint.map(known);
         let after = match chosen {
             None => After::Unasked,
             Some(Chosen::Refused(refusal)) => After::Refused(refusal),
             Some(Chosen::Undecided) => After::Undecided,
             Some(Chosen::Endpoint(addr)) => {
-                let id = self.chooser.chosen(active, frontend, addr, &mut self.names);
-                id.map_or(After::Undecided, After::Endpoint)
+                let endpoint = self.chooser.chosen(id, &route, addr, &mut self.names);
+                endpoint.map_or(After::Undecided, After::Endpoint)
             }
         };
-        let traits = self.chooser.traits(active, connection, &self.names);
-        self.tally.add(connection, traits, before, after);
+        self.tally.add(connection, route.logged, route.traits, before, after);
         if let (Some(before), After::Endpoint(now)) = (before, after) {
-            self.clients.add(connection.service, connection.client.ip(), before.id, now);
+            self.clients.add(route.logged.service, connection.client.ip(), before.id, now);
         }
     }
 
     /// Chooses an endpoint, with the addresses that the log has if the manifests have none.
-    fn choose(&mut self, connection: &ReplayedConnection) -> Chosen {
-        let chosen = self.chooser.choose(self.table.active(), connection, &self.names);
+    fn choose(&mut self, connection: &ReplayedConnection, route: &mut RouteState) -> Chosen {
+        let chosen = self.chooser.choose(self.table.active(), connection, route, &self.names);
         if chosen != Chosen::Refused(Refusal::NoFrontend) {
             return chosen;
         }
@@ -161,7 +158,8 @@ impl TrafficReplay {
             return chosen;
         }
         self.chooser.change_table();
-        self.chooser.choose(self.table.active(), connection, &self.names)
+        *route = self.chooser.route(self.table.active(), connection.route, &self.names);
+        self.chooser.choose(self.table.active(), connection, route, &self.names)
     }
 
     /// The result.

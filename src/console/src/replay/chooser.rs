@@ -1,6 +1,5 @@
 //! Choice of an endpoint for each logged connection, by the picks of a gateway with a clock that the log drives.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,14 +11,14 @@ use sheave_dataplane::{LoggedEndpoint, hashed_by_kernel};
 use sheave_model::{Affinity, Algorithm, ClientAddr, EndpointAddr, Frontend, FrontendAddr, Protocol};
 
 use super::connection::ReplayedConnection;
-use super::names::{EndpointId, EndpointName, LoggedNames, ServiceId, ServiceName};
+use super::names::{EndpointId, EndpointName, FastMap, LoggedNames, LoggedRoute, RouteId, ServiceName};
 use super::open_connections::OpenConnections;
 
 /// Beginning of the random numbers, so that the same log has the same result.
 const SEED: u64 = 0x7265_706c_6179;
 
-/// Maximum number of entries in each cache. A log can have any number of frontends and clients.
-const MOST_CACHED: usize = 1 << 17;
+/// Maximum number of entries in each cache. A log can have any number of clients and endpoints.
+const MOST_CACHED: usize = 1 << 20;
 
 /// Why a connection gets no endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +71,15 @@ pub(super) struct FrontendTraits {
     others: bool,
 }
 
+/// A route of the log with the frontend that the table has there.
+#[derive(Clone, Debug)]
+pub(super) struct RouteState {
+    pub(super) logged: LoggedRoute,
+    pub(super) traits: FrontendTraits,
+    /// `None` if nothing listens there.
+    frontend: Option<Arc<ActiveFrontend>>,
+}
+
 /// State of the choices.
 pub(super) struct Chooser {
     affinity: AffinityTable,
@@ -79,13 +87,14 @@ pub(super) struct Chooser {
     epoch: Instant,
     draws: u64,
     pub(super) open: OpenConnections,
-    /// Valid for one table.
-    traits: HashMap<(SocketAddr, ServiceId), FrontendTraits>,
-    /// The kernel's choices by frontend, address of the client, and whether that is inside the cluster.
-    by_kernel: HashMap<(FrontendAddr, IpAddr, bool), Option<EndpointAddr>>,
-    /// Endpoints as the table has them, by their number in the log. Valid for one table.
-    known: HashMap<(SocketAddr, EndpointId), KnownEndpoint>,
-    chosen: HashMap<(SocketAddr, EndpointAddr), EndpointId>,
+    /// By route. Valid for one table, as are the following.
+    routes: Vec<Option<RouteState>>,
+    /// The kernel's choices by route, address of the client, and whether that is inside the cluster.
+    by_kernel: FastMap<(RouteId, IpAddr, bool), Option<EndpointAddr>>,
+    /// Endpoints as the table has them, by their number in the log.
+    known: FastMap<(RouteId, EndpointId), KnownEndpoint>,
+    /// Numbers of endpoints that were chosen.
+    chosen: FastMap<(RouteId, EndpointAddr), EndpointId>,
 }
 
 impl Chooser {
@@ -95,48 +104,45 @@ impl Chooser {
             epoch: Instant::now(),
             draws: 0,
             open: OpenConnections::default(),
-            traits: HashMap::new(),
-            by_kernel: HashMap::new(),
-            known: HashMap::new(),
-            chosen: HashMap::new(),
+            routes: Vec::new(),
+            by_kernel: FastMap::default(),
+            known: FastMap::default(),
+            chosen: FastMap::default(),
         }
     }
 
     /// Forgets what is valid for one table only.
     pub(super) fn change_table(&mut self) {
-        self.traits.clear();
+        self.routes.clear();
         self.by_kernel.clear();
         self.known.clear();
         self.chosen.clear();
     }
 
-    /// Properties of the frontend of a connection.
-    pub(super) fn traits(
-        &mut self,
-        active: &ActiveTable,
-        connection: &ReplayedConnection,
-        names: &LoggedNames,
-    ) -> FrontendTraits {
-        let key = (connection.frontend, connection.service);
-        let traits = || {
-            let frontend = active.get(frontend_addr(connection.frontend));
-            let of = |it: &Arc<ActiveFrontend>| traits_of(it, names.service_of(connection.service));
-            frontend.map(of).unwrap_or_default()
+    /// A route of the log in this table.
+    pub(super) fn route(&mut self, active: &ActiveTable, id: RouteId, names: &LoggedNames) -> RouteState {
+        if self.routes.len() <= id.index() {
+            self.routes.resize(id.index() + 1, None);
+        }
+        let state = || {
+            let logged = names.route_of(id);
+            let frontend = active.get(frontend_addr(logged.frontend)).cloned();
+            let traits = frontend.as_ref().map(|it| traits_of(it, names.service_of(logged.service)));
+            RouteState { logged, traits: traits.unwrap_or_default(), frontend }
         };
-        bound(&mut self.traits);
-        *self.traits.entry(key).or_insert_with(traits)
+        self.routes[id.index()].get_or_insert_with(state).clone()
     }
 
-    /// Chooses the endpoint of a connection, and counts it as open until it ends.
+    /// Chooses the endpoint of a connection on this route, and counts it as open until it ends.
     pub(super) fn choose(
         &mut self,
         active: &ActiveTable,
         connection: &ReplayedConnection,
+        route: &RouteState,
         names: &LoggedNames,
     ) -> Chosen {
-        let addr = frontend_addr(connection.frontend);
-        let Some(whole) = active.get(addr) else { return Chosen::Refused(Refusal::NoFrontend) };
-        let traits = self.traits(active, connection, names);
+        let Some(whole) = &route.frontend else { return Chosen::Refused(Refusal::NoFrontend) };
+        let traits = route.traits;
         if traits.others {
             return Chosen::Refused(Refusal::OtherService);
         }
@@ -153,8 +159,8 @@ impl Chooser {
                 }
             }
         };
-        let origin = active.origin(addr, client);
-        if let Some(endpoint) = self.hashed(whole, traits, origin, client.ip()) {
+        let origin = active.origin(whole.spec().addr, client);
+        if let Some(endpoint) = self.hashed(connection.route, route, origin, client.ip()) {
             return Chosen::Endpoint(endpoint);
         }
         self.open.end_until(connection.start);
@@ -180,16 +186,14 @@ impl Chooser {
     /// The endpoint that the kernel chooses by a hash, where it carries the frontend. Otherwise it chooses at random, as random picks do.
     fn hashed(
         &mut self,
-        frontend: &ActiveFrontend,
-        traits: FrontendTraits,
+        id: RouteId,
+        route: &RouteState,
         origin: Origin,
         client: IpAddr,
     ) -> Option<EndpointAddr> {
-        if !traits.by_kernel {
-            return None;
-        }
+        let frontend = route.frontend.as_ref().filter(|_| route.traits.by_kernel)?;
         bound(&mut self.by_kernel);
-        let key = (frontend.spec().addr, client, origin == Origin::Internal);
+        let key = (id, client, origin == Origin::Internal);
         *self.by_kernel.entry(key).or_insert_with(|| hashed_by_kernel(frontend, origin, client))
     }
 
@@ -202,39 +206,39 @@ impl Chooser {
     /// The number of an endpoint that was chosen.
     pub(super) fn chosen(
         &mut self,
-        active: &ActiveTable,
-        frontend: SocketAddr,
+        id: RouteId,
+        route: &RouteState,
         endpoint: EndpointAddr,
         names: &mut LoggedNames,
     ) -> Option<EndpointId> {
-        if let Some(id) = self.chosen.get(&(frontend, endpoint)) {
-            return Some(*id);
+        if let Some(known) = self.chosen.get(&(id, endpoint)) {
+            return Some(*known);
         }
-        let spec = active.get(frontend_addr(frontend)).map(|active| active.spec());
+        let spec = route.frontend.as_ref().map(|frontend| frontend.spec());
         let place = LoggedEndpoint::of(endpoint, spec.map(|spec| &**spec)).place;
         let (cluster, node) = place.unwrap_or_default();
-        let id = names.endpoint(endpoint.socket_addr(), &cluster, &node).ok()?;
+        let chosen = names.endpoint(endpoint.socket_addr(), &cluster, &node).ok()?;
         bound(&mut self.chosen);
-        self.chosen.insert((frontend, endpoint), id);
-        Some(id)
+        self.chosen.insert((id, endpoint), chosen);
+        Some(chosen)
     }
 
     /// A logged endpoint as the table has it: a log may have no name of the cluster, or another one.
     pub(super) fn known(
         &mut self,
-        active: &ActiveTable,
-        frontend: SocketAddr,
+        id: RouteId,
+        route: &RouteState,
         logged: EndpointId,
         names: &mut LoggedNames,
     ) -> KnownEndpoint {
-        if let Some(known) = self.known.get(&(frontend, logged)) {
+        if let Some(known) = self.known.get(&(id, logged)) {
             return *known;
         }
         let (EndpointName { addr, cluster }, _) = names.endpoint_of(logged);
         let (addr, cluster) = (*addr, Arc::clone(cluster));
-        let compiled = active.get(frontend_addr(frontend));
+        let compiled = route.frontend.as_ref();
         let places = compiled.map(|it| places(it.spec(), addr)).unwrap_or_default();
-        let id = match &places[..] {
+        let endpoint = match &places[..] {
             [(only, node)] if **only != *cluster => names.endpoint(addr, only, node).unwrap_or(logged),
             _ => logged,
         };
@@ -242,15 +246,15 @@ impl Chooser {
             let mut choices = it.choices(Origin::External).chain(it.choices(Origin::Internal));
             choices.any(|choice| choice.socket_addr() == addr)
         };
-        let known = KnownEndpoint { id, is_choice: compiled.is_some_and(may_be_chosen) };
+        let known = KnownEndpoint { id: endpoint, is_choice: compiled.is_some_and(may_be_chosen) };
         bound(&mut self.known);
-        self.known.insert((frontend, logged), known);
+        self.known.insert((id, logged), known);
         known
     }
 }
 
 /// Empties a cache that is full.
-fn bound<K, V>(cache: &mut HashMap<K, V>) {
+fn bound<K, V>(cache: &mut FastMap<K, V>) {
     if cache.len() >= MOST_CACHED {
         cache.clear();
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::names::{EndpointId, ServiceId};
+use super::names::{EndpointId, FastMap, ServiceId};
 
 /// Maximum number of clients: 100 MB.
 const MOST_CLIENTS: usize = 1_000_000;
@@ -18,7 +18,7 @@ const FEWEST_CLIENTS: u64 = 5;
 /// Clients by Service port.
 #[derive(Debug, Default)]
 pub(super) struct ClientRecords {
-    clients: HashMap<(ServiceId, IpAddr), ClientRecord>,
+    clients: FastMap<(ServiceId, IpAddr), ClientRecord>,
     /// Whether there were more clients than are counted.
     pub(super) full: bool,
 }

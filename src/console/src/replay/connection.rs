@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use sheave_model::FrontendSource;
 
 use super::log_line::{LineError, LogLine, address, or_empty, required};
-use super::names::{EndpointId, LoggedNames, ServiceId};
+use super::names::{EndpointId, LoggedNames, RouteId};
 use crate::views::routes::source_name;
 
 /// Maximum length of a name. Kubernetes allows less.
@@ -21,8 +21,7 @@ const NO_ENDPOINT: [&str; 5] = ["", "no_endpoint", "invalid_backend", "denied", 
 /// A connection of the log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ReplayedConnection {
-    pub(super) service: ServiceId,
-    pub(super) frontend: SocketAddr,
+    pub(super) route: RouteId,
     pub(super) client: SocketAddr,
     pub(super) proxy: Option<SocketAddr>,
     pub(super) endpoint: Option<EndpointId>,
@@ -55,32 +54,17 @@ impl ReplayedConnection {
         }
         let reason = or_empty(line.reason.as_ref());
         let asked = endpoint.is_some() || NO_ENDPOINT.contains(&reason);
-        let service = service(line, frontend, names)?;
+        let route = route(line, frontend, names)?;
         let endpoint = endpoint.map(|addr| names.endpoint(addr, cluster, node)).transpose()?;
         let end = i64::try_from(ended.as_nanosecond()).unwrap_or(i64::MAX);
         let start = end.saturating_sub(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX));
         let (client_bytes, endpoint_bytes) =
             (line.client_bytes.unwrap_or_default(), line.endpoint_bytes.unwrap_or_default());
-        Ok(Self {
-            service,
-            frontend,
-            client,
-            proxy,
-            endpoint,
-            asked,
-            start,
-            end,
-            client_bytes,
-            endpoint_bytes,
-        })
+        Ok(Self { route, client, proxy, endpoint, asked, start, end, client_bytes, endpoint_bytes })
     }
 }
 
-fn service(
-    line: &LogLine<'_>,
-    frontend: SocketAddr,
-    names: &mut LoggedNames,
-) -> Result<ServiceId, LineError> {
+fn route(line: &LogLine<'_>, frontend: SocketAddr, names: &mut LoggedNames) -> Result<RouteId, LineError> {
     let service = required("service", line.service.as_ref())?;
     if !service.contains('/') {
         return Err(LineError::value("service", service, "a namespace/name"));
@@ -94,7 +78,7 @@ fn service(
     let kind = kinds.into_iter().find(|kind| source_name(*kind) == source);
     let kind = kind.or(source.is_empty().then_some(FrontendSource::Service));
     let kind = kind.ok_or_else(|| LineError::value("source", source, "a kind of object with frontends"))?;
-    names.service((kind, service, port_name), frontend)
+    names.route((kind, service, port_name), frontend)
 }
 
 /// Refuses names that no object can have.

@@ -127,7 +127,8 @@ mod tests {
         let mut names = LoggedNames::default();
         let mut order = Vec::new();
         while let Some(connection) = logs.next(&mut names).unwrap() {
-            order.push(names.service_of(connection.service).service.to_string());
+            let route = names.route_of(connection.route);
+            order.push(names.service_of(route.service).service.to_string());
         }
         assert_eq!(order, ["shop/a", "shop/b", "shop/b", "shop/a", "shop/a", "shop/b"]);
         assert_eq!((logs.connections, logs.skipped), (6, 3));

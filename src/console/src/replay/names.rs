@@ -14,12 +14,19 @@ use crate::views::routes::source_name;
 const MOST_SERVICES: usize = 65_536;
 /// Maximum number of endpoints.
 const MOST_ENDPOINTS: usize = 1_000_000;
-/// Maximum number of frontend addresses that are remembered for a Service port.
-const MOST_ADDRESSES: usize = 8;
+/// Maximum number of pairs of a Service port and a frontend.
+const MOST_ROUTES: usize = 262_144;
+
+/// Map with a quick hash, since a replay looks things up for each connection.
+pub(super) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Number of a Service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ServiceId(u32);
+
+/// Number of a pair of a Service port and a frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct RouteId(u32);
 
 /// Number of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,7 +39,13 @@ pub(super) struct ServiceName {
     /// `namespace/name`.
     pub(super) service: Box<str>,
     pub(super) port_name: Box<str>,
-    addresses: Vec<SocketAddr>,
+}
+
+/// A frontend with the Service port that a log names for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LoggedRoute {
+    pub(super) service: ServiceId,
+    pub(super) frontend: SocketAddr,
 }
 
 /// An endpoint: an address in a cluster.
@@ -47,47 +60,55 @@ pub(super) struct EndpointName {
 #[derive(Debug, Default)]
 pub(super) struct LoggedNames {
     services: Vec<ServiceName>,
-    service_ids: HashMap<Box<str>, ServiceId>,
+    service_ids: FastMap<Box<str>, ServiceId>,
+    routes: Vec<LoggedRoute>,
+    route_ids: FastMap<LoggedRoute, RouteId>,
     endpoints: Vec<(EndpointName, Arc<str>)>,
-    endpoint_ids: HashMap<EndpointName, EndpointId>,
-    texts: HashMap<Box<str>, Arc<str>>,
+    endpoint_ids: FastMap<EndpointName, EndpointId>,
+    texts: FastMap<Box<str>, Arc<str>>,
     /// Key of a lookup, kept so that no lookup allocates.
     key: String,
-    /// Service ports whose frontends are new since [`Self::take_new_frontends`].
-    new_frontends: Vec<(ServiceId, SocketAddr)>,
+    /// Number of routes that [`Self::new_routes`] has returned.
+    returned: usize,
 }
 
 impl LoggedNames {
     /// The number of a Service port with a frontend at this address.
-    pub(super) fn service(
+    pub(super) fn route(
+        &mut self,
+        service: (FrontendSource, &str, &str),
+        frontend: SocketAddr,
+    ) -> Result<RouteId, LineError> {
+        let route = LoggedRoute { service: self.service(service)?, frontend };
+        if let Some(id) = self.route_ids.get(&route) {
+            return Ok(*id);
+        }
+        if self.routes.len() >= MOST_ROUTES {
+            return Err(LineError::TooMany { count: MOST_ROUTES, what: "frontends of Service ports" });
+        }
+        let id = RouteId(self.routes.len() as u32);
+        self.routes.push(route);
+        self.route_ids.insert(route, id);
+        Ok(id)
+    }
+
+    fn service(
         &mut self,
         (source, service, port_name): (FrontendSource, &str, &str),
-        frontend: SocketAddr,
     ) -> Result<ServiceId, LineError> {
         self.key.clear();
         for part in [source_name(source), "\0", service, "\0", port_name] {
             self.key.push_str(part);
         }
-        let id = match self.service_ids.get(self.key.as_str()) {
-            Some(id) => *id,
-            None if self.services.len() >= MOST_SERVICES => {
-                return Err(LineError::TooMany { count: MOST_SERVICES, what: "Service ports" });
-            }
-            None => {
-                let id = ServiceId(self.services.len() as u32);
-                let (service, port_name) = (service.into(), port_name.into());
-                self.services.push(ServiceName { source, service, port_name, addresses: Vec::new() });
-                self.service_ids.insert(self.key.as_str().into(), id);
-                id
-            }
-        };
-        if let Some(ServiceName { addresses, .. }) = self.services.get_mut(id.0 as usize)
-            && !addresses.contains(&frontend)
-            && addresses.len() < MOST_ADDRESSES
-        {
-            addresses.push(frontend);
-            self.new_frontends.push((id, frontend));
+        if let Some(id) = self.service_ids.get(self.key.as_str()) {
+            return Ok(*id);
         }
+        if self.services.len() >= MOST_SERVICES {
+            return Err(LineError::TooMany { count: MOST_SERVICES, what: "Service ports" });
+        }
+        let id = ServiceId(self.services.len() as u32);
+        self.services.push(ServiceName { source, service: service.into(), port_name: port_name.into() });
+        self.service_ids.insert(self.key.as_str().into(), id);
         Ok(id)
     }
 
@@ -134,9 +155,22 @@ impl LoggedNames {
         (name, node)
     }
 
-    /// The frontends that came since the last call.
-    pub(super) fn take_new_frontends(&mut self) -> Vec<(ServiceId, SocketAddr)> {
-        std::mem::take(&mut self.new_frontends)
+    /// The route with this number.
+    pub(super) fn route_of(&self, id: RouteId) -> LoggedRoute {
+        self.routes[id.0 as usize]
+    }
+
+    /// The routes that came since the last call.
+    pub(super) fn new_routes(&mut self) -> &[LoggedRoute] {
+        let from = std::mem::replace(&mut self.returned, self.routes.len());
+        &self.routes[from..]
+    }
+}
+
+impl RouteId {
+    /// Index in a list of all routes.
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
     }
 }
 

@@ -9,7 +9,7 @@ use sheave_control::projection::AbsentEndpoints;
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::{Frontend, FrontendSource};
 
-use super::names::{LoggedNames, ServiceName};
+use super::names::{LoggedNames, LoggedRoute, ServiceName};
 use crate::arguments::Folders;
 use crate::exit::Exit;
 use crate::manifests::ManifestProjection;
@@ -72,9 +72,9 @@ impl NewTable {
 
     /// Notes the frontends that logs have shown since the last call.
     pub(super) fn note_frontends(&mut self, names: &mut LoggedNames) {
-        for (service, frontend) in names.take_new_frontends() {
-            let name = names.service_of(service);
-            let key = service_key(name);
+        let new: Vec<LoggedRoute> = names.new_routes().to_vec();
+        for LoggedRoute { service, frontend } in new {
+            let key = service_key(names.service_of(service));
             let objects = self.projected.as_ref().map(ManifestProjection::objects);
             if objects.is_some_and(|objects| objects.is_at_published_address(&key, frontend)) {
                 let addresses = self.published.entry(key).or_default();

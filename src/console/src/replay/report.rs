@@ -7,7 +7,7 @@ use sheave_dataplane::select::ActiveTable;
 
 use super::chooser::{Refusal, frontend_addr};
 use super::client_records::ClientCountsOfService;
-use super::names::{EndpointId, LoggedNames, ServiceId, ServiceName};
+use super::names::{EndpointId, FastMap, LoggedNames, ServiceId, ServiceName};
 use super::tally::{EndpointLoads, Load, RefusedLoad, ServiceTally, Tally};
 use crate::views::replay::{
     LoadView, RefusalView, ReplayCountsView, ReplayView, ReplayedAffinityView, ReplayedClusterView,
@@ -105,7 +105,7 @@ impl Report<'_> {
         }
     }
 
-    fn endpoints(&self, endpoints: &BTreeMap<EndpointId, EndpointLoads>) -> Vec<ReplayedEndpointView> {
+    fn endpoints(&self, endpoints: &FastMap<EndpointId, EndpointLoads>) -> Vec<ReplayedEndpointView> {
         let total =
             |load: fn(&EndpointLoads) -> Load| endpoints.values().map(|it| load(it).connections).sum();
         let (before, after) = (total(|it| it.before), total(|it| it.after));

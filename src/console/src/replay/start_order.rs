@@ -71,10 +71,9 @@ mod tests {
 
     fn connection(start: i64, end: i64) -> ReplayedConnection {
         let addr: SocketAddr = ([192, 0, 2, 1], 1).into();
-        let service = LoggedNames::default().service((FrontendSource::Service, "a/b", ""), addr).unwrap();
+        let route = LoggedNames::default().route((FrontendSource::Service, "a/b", ""), addr).unwrap();
         ReplayedConnection {
-            service,
-            frontend: addr,
+            route,
             client: addr,
             proxy: None,
             endpoint: None,

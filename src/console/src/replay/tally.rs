@@ -1,11 +1,12 @@
 //! Counts of a replay: connections and bytes of each endpoint before and after the change, and what is refused.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::chooser::{FrontendTraits, KnownEndpoint, Refusal};
 use super::connection::ReplayedConnection;
-use super::names::{EndpointId, ServiceId};
+use super::names::ServiceId;
+use super::names::{EndpointId, FastMap, LoggedRoute};
 
 /// Number of clients that are named as examples.
 const EXAMPLES: usize = 3;
@@ -54,7 +55,7 @@ pub(super) struct ServiceTally {
     pub(super) undecided: u64,
     /// Connections that ended before an endpoint was looked for.
     pub(super) unasked: u64,
-    pub(super) endpoints: BTreeMap<EndpointId, EndpointLoads>,
+    pub(super) endpoints: FastMap<EndpointId, EndpointLoads>,
     pub(super) refused: BTreeMap<Refusal, RefusedLoad>,
 }
 
@@ -70,7 +71,7 @@ pub(super) enum After {
 /// Counts of all Service ports.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    pub(super) services: HashMap<ServiceId, ServiceTally>,
+    pub(super) services: FastMap<ServiceId, ServiceTally>,
     /// Starts of the first and the last connection, and the last end.
     pub(super) span: Option<(i64, i64)>,
 }
@@ -93,6 +94,7 @@ impl Tally {
     pub(super) fn add(
         &mut self,
         connection: &ReplayedConnection,
+        route: LoggedRoute,
         traits: FrontendTraits,
         before: Option<KnownEndpoint>,
         after: After,
@@ -103,7 +105,7 @@ impl Tally {
         let load = Load { connections: 1, client_bytes, endpoint_bytes };
         let service = self
             .services
-            .entry(connection.service)
+            .entry(route.service)
             .or_insert_with(|| ServiceTally { exact: true, ..ServiceTally::default() });
         service.total.add(load);
         service.exact &= traits.exact;
@@ -120,7 +122,7 @@ impl Tally {
         match (before, after) {
             (_, After::Endpoint(endpoint)) => service.add_served(before, endpoint, load),
             (Some(_), After::Refused(refusal)) => {
-                service.refused.entry(refusal).or_default().add(connection, load);
+                service.refused.entry(refusal).or_default().add(route, connection, load);
             }
             (None, After::Refused(_)) => service.still_refused += 1,
             (_, After::Undecided) => service.undecided += 1,
@@ -170,9 +172,9 @@ fn is_significant(before: u64, after: u64, whole: u64) -> bool {
 }
 
 impl RefusedLoad {
-    fn add(&mut self, connection: &ReplayedConnection, load: Load) {
+    fn add(&mut self, route: LoggedRoute, connection: &ReplayedConnection, load: Load) {
         self.load.add(load);
-        self.frontend.get_or_insert(connection.frontend);
+        self.frontend.get_or_insert(route.frontend);
         let client = connection.client.ip();
         if self.clients.len() < EXAMPLES && !self.clients.contains(&client) {
             self.clients.push(client);
