@@ -11,6 +11,8 @@ mod machine;
 mod packet_size;
 mod service;
 mod subject;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
