@@ -196,9 +196,7 @@ impl<'h> Browser<'h> {
         let log = self.send("POST", "/se/log", &json!({"type": "browser"}));
         let lines = log.as_array().expect("a log").iter();
         let loud = lines.filter(|line| line["level"] != "INFO" && line["level"] != "DEBUG");
-        let messages = loud.map(|line| line["message"].as_str().unwrap_or_default().to_owned());
-        // A page asks once whether its gateway can trace; 404 is an answer.
-        messages.filter(|message| !message.contains("/api/trace")).collect()
+        loud.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     /// Fails if the page caused an error, a violation of its policy, a request to another origin, or content wider than the

@@ -18,7 +18,7 @@ pub(crate) fn expect_seen(browser: &Browser<'_>) {
 }
 
 /// Tab stops after the first one. The list is one, whatever its length, as is each chart.
-const STOPS: [&str; 24] = [
+const STOPS: [&str; 25] = [
     "Traffic",
     "Problems",
     "Services",
@@ -43,6 +43,7 @@ const STOPS: [&str; 24] = [
     "asked",
     "client",
     "Explain",
+    "Trace",
 ];
 
 #[test]

@@ -4,7 +4,7 @@ import { ask, question } from "./ask.js";
 import { byId, fill, make, name } from "./dom.js";
 import { counted } from "./format.js";
 import { EndpointTable, notes } from "./shares.js";
-import { canTrace, trace } from "./trace.js";
+import { trace } from "./trace.js";
 
 const SUGGESTED = 30;
 
@@ -21,7 +21,6 @@ export class Explain {
     this.service = byId("asked");
     this.service.addEventListener("input", () => this.#suggest());
     this.button = byId("trace");
-    this.form.addEventListener("focusin", () => this.#offerTrace(), { once: true });
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (event.submitter === this.button) this.#trace();
@@ -71,12 +70,6 @@ export class Explain {
     this.#offer(this.frontends(service), frontend);
     byId("explain").scrollIntoView({ block: "start" });
     this.form.client.focus({ preventScroll: true });
-    this.#offerTrace();
-  }
-
-  /** Whoever asks here may want to trace; not every gateway can. */
-  async #offerTrace() {
-    this.button.hidden = !(await canTrace());
   }
 
   /** The number of a new question about what is typed; null if that means no Service. */

@@ -8,7 +8,6 @@ import { counted } from "./format.js";
 import { ClusterTable, EndpointTable, basis, notes } from "./shares.js";
 import { Strip } from "./strip.js";
 import { Tiles, withTiles } from "./tiles.js";
-import { canTrace } from "./trace.js";
 
 /** How far back its events are shown, in seconds. */
 const PAST = 86_400;
@@ -110,8 +109,6 @@ export class Detail {
     };
     const explain = button("Explain for a client", this.explain);
     const trace = button("Trace a client", this.trace);
-    trace.hidden = true;
-    canTrace().then((it) => (trace.hidden = !it));
     if (!service.frontends.length) return make("p", { class: "places" }, "It has no address. ", explain, trace);
     const owners = service.owners?.length ? make("span", {}, "announced by ", ...names(service.owners)) : null;
     if (service.frontends.length === 1) return make("p", { class: "places" }, name(this.#frontend), owners, explain, trace);

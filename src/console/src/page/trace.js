@@ -9,17 +9,7 @@ const STATES = {
   doubtful: ["!", "doubtful"],
   stopped: ["✕", "stopped"],
   unseen: ["?", "not seen"],
-  unknown: ["?", "unknown"],
-  skipped: ["–", "skipped"],
 };
-
-let known = null;
-
-/** Whether this gateway can trace; it is asked once. */
-export function canTrace() {
-  known ??= fetch("api/trace").then(({ status }) => status !== 404, () => false);
-  return known;
-}
 
 /** Asks, and gives the elements of the answer. */
 export async function trace(service, source, frontend, client) {
