@@ -150,7 +150,7 @@ impl TrafficReplay {
     /// Chooses an endpoint, with the addresses that the log has if the manifests have none.
     fn choose(&mut self, connection: &ReplayedConnection, route: &mut RouteState) -> Chosen {
         let chosen = self.chooser.choose(self.table.active(), connection, route, &self.names);
-        if chosen != Chosen::Refused(Refusal::NoFrontend) {
+        if !matches!(chosen, Chosen::Refused(Refusal::NoFrontend | Refusal::OtherService)) {
             return chosen;
         }
         self.table.note_frontends(&mut self.names);

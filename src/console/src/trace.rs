@@ -6,6 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::admin_client;
 use crate::admin_server::AdminServer;
 use crate::arguments::Trace;
@@ -52,14 +54,15 @@ pub fn run(command: &Trace, config: &Options) -> Exit {
 /// Saves the captured packets, if there are any.
 fn save(view: &mut TraceView, file: Option<&Path>, authority: &str) -> Exit {
     let Some(capture) = &mut view.capture else { return Exit::Ok };
-    let named = || PathBuf::from(format!("{}.pcap", view.service.replace('/', "-")));
+    let time = Timestamp::now().strftime("%Y%m%d-%H%M%S");
+    let named = || PathBuf::from(format!("{}-{time}.pcap", view.service.replace('/', "-")));
     let file = file.map_or_else(named, Path::to_owned);
     let packets = match admin_client::download(authority, &capture.path) {
         Ok(packets) => packets,
         Err(error) => return unanswered(authority, &error),
     };
     // Packets may have what only this user should read.
-    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
     match opened.and_then(|mut file| file.write_all(&packets)) {
         Ok(()) => {
             capture.file = Some(file.display().to_string());

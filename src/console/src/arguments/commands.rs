@@ -60,10 +60,10 @@ pub struct Trace {
     /// Service, client and frontend.
     #[command(flatten)]
     pub asked: QuestionArgs,
-    /// Capture the client's packets on both sides of the gateway for DURATION, for example 10s (at most 60s), headers only
+    /// Capture the client's packets on both sides of the gateway for DURATION, for example 10s (at most 45s), the first 96 bytes of each
     #[arg(long, value_name = "DURATION", value_parser = parse_capture)]
     pub capture: Option<Duration>,
-    /// File for captured packets [default: NAMESPACE-NAME.pcap in this folder]
+    /// File for captured packets that does not exist yet [default: NAMESPACE-NAME-TIME.pcap in this folder]
     #[arg(long, value_name = "FILE", requires = "capture")]
     pub pcap: Option<PathBuf>,
     /// Running process to query.
@@ -77,8 +77,8 @@ pub struct Trace {
 /// Parses the length of a capture.
 fn parse_capture(text: &str) -> Result<Duration, String> {
     let length = parse_duration(text)?;
-    let whole = length.subsec_nanos() == 0 && (1..=60).contains(&length.as_secs());
-    if whole { Ok(length) } else { Err("capture for 1s to 60s, in whole seconds".to_owned()) }
+    let whole = length.subsec_nanos() == 0 && (1..=45).contains(&length.as_secs());
+    if whole { Ok(length) } else { Err("capture for 1s to 45s, in whole seconds".to_owned()) }
 }
 
 /// `sheave events`.

@@ -56,9 +56,7 @@ impl History {
         node: &str,
     ) -> Self {
         let file = state_dir.map(EventFile::in_folder);
-        let mut memory = Memory::default();
-        file.iter().flat_map(EventFile::read).for_each(|event| memory.timeline.push(event));
-        let memory = Arc::new(Mutex::new(memory));
+        let memory = Arc::<Mutex<Memory>>::default();
         let recorder = Recorder { observer, queries, memory: Arc::clone(&memory), file };
         tokio::spawn(recorder.run());
         Self { node: node.to_owned(), memory }

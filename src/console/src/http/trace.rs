@@ -76,10 +76,10 @@ impl Tracer {
     async fn answer(self, asked: Question, capture: Option<Duration>) -> Response {
         let busy =
             |what: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{what}; try again\n")).into_response();
-        let Ok(_place) = Arc::clone(&self.room).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
             return busy("other traces are running");
         };
-        let _capturing = match capture.map(|_| Arc::clone(&self.capturing).try_acquire_owned()) {
+        let capturing = match capture.map(|_| Arc::clone(&self.capturing).try_acquire_owned()) {
             Some(Err(_)) => return busy("another capture is running"),
             permit => permit,
         };
@@ -98,6 +98,8 @@ impl Tracer {
             return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
         }
         let traced = tokio::task::spawn_blocking(move || {
+            // Whoever asked may have gone: the work goes on, and so do its limits.
+            let _permits = (place, capturing);
             let subject = Subject::new(answer, overview, &self.observer, client);
             let exists = subject.exists;
             (exists, self.follow(&subject, capture))
@@ -172,7 +174,7 @@ fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec
         let is_elsewhere = steps.iter().any(|step| step.state == StepState::Doubtful);
         if !is_elsewhere {
             steps.extend(arrival.map(|(client, facts)| arrival::step(client, &facts)));
-            steps.push(machine::filters(&machine, subject.by_kernel));
+            steps.push(machine::filters(&machine, subject.by_kernel, subject.counts.opened > 0));
             steps.push(machine::tracking(&machine));
             steps.push(machine::kernel_path(&machine, addr.ip, subject.by_kernel));
             steps.push(listener::step(subject, listening.as_ref()));

@@ -128,7 +128,9 @@ impl Chooser {
             let logged = names.route_of(id);
             let frontend = active.get(frontend_addr(logged.frontend)).cloned();
             let traits = frontend.as_ref().map(|it| traits_of(it, names.service_of(logged.service)));
-            RouteState { logged, traits: traits.unwrap_or_default(), frontend }
+            // A frontend that is gone refuses for certain.
+            let gone = FrontendTraits { exact: true, ..FrontendTraits::default() };
+            RouteState { logged, traits: traits.unwrap_or(gone), frontend }
         };
         self.routes[id.index()].get_or_insert_with(state).clone()
     }

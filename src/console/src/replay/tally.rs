@@ -161,14 +161,14 @@ impl ServiceTally {
     }
 }
 
-/// Whether two counts of `whole` connections differ by more than two points, and by more than four standard deviations of independent
+/// Whether two counts of `whole` connections differ by more than two points, or by a tenth where the share is small, and by more than four standard deviations of independent
 /// draws.
 fn is_significant(before: u64, after: u64, whole: u64) -> bool {
     let whole = whole as f64;
     let difference = before.abs_diff(after) as f64 / whole;
     let share = (before + after) as f64 / (2.0 * whole);
     let deviation = (2.0 * share * (1.0 - share) / whole).sqrt();
-    difference > 0.02 && difference > 4.0 * deviation
+    difference > (share * 0.1).min(0.02) && difference > 4.0 * deviation
 }
 
 impl RefusedLoad {

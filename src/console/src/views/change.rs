@@ -84,7 +84,8 @@ impl Change {
     fn what(&self) -> String {
         let (one, several) = self.change.nouns();
         match (self.count, &self.subject) {
-            (Some(count), _) => format!("{count} {several}"),
+            (Some(count), None) => format!("{count} {several}"),
+            (Some(count), Some(common)) => format!("{count} {several} ({common})"),
             (None, Some(subject)) => format!("{one}{subject}"),
             (None, None) => one.trim_end_matches([' ', ':']).to_owned(),
         }
@@ -126,11 +127,16 @@ mod tests {
         assert_eq!(many.to_text(), "51 Services: broken: no endpoint (was: ok)");
         let endpoint = Change::new(ChangeKind::Endpoint, None, some("Ready")).of("10.0.0.1:80");
         assert_eq!(endpoint.to_text(), "endpoint 10.0.0.1:80 added: Ready");
-        assert_eq!(Change { count: Some(9), ..endpoint }.to_text(), "9 endpoints added: Ready");
+        assert_eq!(
+            Change { count: Some(9), subject: None, ..endpoint }.to_text(),
+            "9 endpoints added: Ready"
+        );
         let problem = Change::new(ChangeKind::Problem, some("present"), None).of("NoAddress: no pool fits");
         assert_eq!(problem.to_text(), "Problem solved: NoAddress: no pool fits");
         let setting = Change::new(ChangeKind::Setting, some("none"), some("clientIP")).of("affinity");
         assert_eq!(setting.to_text(), "affinity: clientIP (was: none)");
+        let settings = Change { count: Some(51), ..setting };
+        assert_eq!(settings.to_text(), "51 settings (affinity): clientIP (was: none)");
         let closed = Change::new(ChangeKind::Closed, None, some("address in use"));
         assert_eq!(closed.to_text(), "the frontend is closed on this gateway: address in use");
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use sheave_announce::AddressStatus;
+use sheave_announce::{AddressStatus, Here};
 use sheave_dataplane::select::ActiveTable;
 use sheave_model::{EndpointState, Frontend, RoutingTable, diff};
 
@@ -193,8 +193,11 @@ fn address_changes(
     before: &BTreeMap<IpAddr, AddressStatus>,
     now: &BTreeMap<IpAddr, AddressStatus>,
 ) -> Vec<Found> {
-    let owner =
-        |status: Option<&AddressStatus>| status.and_then(|it| it.owner.as_deref().ok().map(str::to_owned));
+    let of_all = |it: &AddressStatus| it.owner.as_deref().ok().map(str::to_owned);
+    // By BGP, each gateway announces by itself.
+    let own =
+        |it: &AddressStatus| matches!(it.here, Here::Announced { .. }).then(|| "this gateway".to_owned());
+    let owner = |status: Option<&AddressStatus>| status.and_then(|it| of_all(it).or_else(|| own(it)));
     let changes = map_changes(before, now).filter_map(|(address, was, is)| {
         let (from, to) = (owner(was), owner(is));
         let change = Change::new(ChangeKind::Announced, from.clone(), to.clone());

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sheave_control::text::one_line;
 
-use crate::views::change::Change;
+use crate::views::change::{Change, ChangeKind};
 
 /// Limit of each text in bytes. Reasons and messages come from others.
 const LONGEST: usize = 400;
@@ -65,7 +65,9 @@ pub(super) fn summarize(found: Vec<Found>) -> Vec<Found> {
 /// change concerns; only changes for which it is the same are merged.
 fn merge(found: Vec<Found>, most: usize, common: impl Fn(&Concerned) -> Concerned) -> Vec<Found> {
     let key = |(concerned, change): &Found| {
-        (common(concerned), Change { subject: None, count: None, ..change.clone() })
+        let subject = change.subject.as_deref().and_then(|subject| common_part(change.change, subject));
+        let subject = subject.map(str::to_owned);
+        (common(concerned), Change { subject, count: None, ..change.clone() })
     };
     let mut sizes = BTreeMap::<Found, usize>::new();
     for one in found.iter().filter(|(concerned, _)| concerned.is_some()) {
@@ -79,10 +81,18 @@ fn merge(found: Vec<Found>, most: usize, common: impl Fn(&Concerned) -> Concerne
     merged
 }
 
+/// The part of a subject that equal changes have in common: the field of a setting, and the reason of a Problem.
+fn common_part(kind: ChangeKind, subject: &str) -> Option<&str> {
+    match kind {
+        ChangeKind::Setting => Some(subject),
+        ChangeKind::Problem => subject.split(": ").next(),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views::change::ChangeKind;
 
     fn endpoint(service: usize, number: usize) -> Found {
         let concerned = Some((format!("shop/web-{service}"), "Service".to_owned()));

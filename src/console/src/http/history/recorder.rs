@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sheave_dataplane::Observer;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::changes::Observation;
@@ -53,38 +54,41 @@ struct Known {
 
 impl Recorder {
     pub(super) async fn run(mut self) {
-        let mut samples = interval(Duration::from_secs(SHORT.seconds.into()));
-        samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Ends with this task. Samples wait for neither the loop nor the disk.
+        let mut samples = JoinSet::new();
+        samples.spawn(sample(Arc::clone(&self.memory), self.observer.clone()));
+        let restored = tokio::task::spawn_blocking(move || {
+            self.restore();
+            self
+        });
+        let Ok(restored) = restored.await else { return };
+        self = restored;
         let (mut known, mut next) = (Known::default(), Instant::now());
         loop {
-            tokio::select! {
-                _ = samples.tick() => {
-                    let (memory, observer) = (Arc::clone(&self.memory), self.observer.clone());
-                    let sampled = tokio::task::spawn_blocking(move || {
-                        memory.lock().unwrap_or_else(PoisonError::into_inner).sampler.sample(&observer);
-                    });
-                    if sampled.await.is_err() {
-                        return;
-                    }
-                }
-                () = sleep_until(next) => {
-                    let answer = match ask(&self.queries, |reply| Query::Overview(known.revision, reply)).await {
-                        Ok(overview) => Some(overview),
-                        Err(Unanswered::Late) => None,
-                        Err(Unanswered::Gone) => return,
-                    };
-                    let began = Instant::now();
-                    let looked = tokio::task::spawn_blocking(move || {
-                        let found = self.look(answer, &mut known);
-                        self.add(found);
-                        (self, known)
-                    });
-                    let Ok(looked) = looked.await else { return };
-                    (self, known) = looked;
-                    next = Instant::now() + (began.elapsed() * PAUSE).clamp(PERIOD, LONGEST_PAUSE);
-                }
-            }
+            sleep_until(next).await;
+            let answer = match ask(&self.queries, |reply| Query::Overview(known.revision, reply)).await {
+                Ok(overview) => Some(overview),
+                Err(Unanswered::Late) => None,
+                Err(Unanswered::Gone) => return,
+            };
+            let began = Instant::now();
+            let looked = tokio::task::spawn_blocking(move || {
+                let found = self.look(answer, &mut known);
+                self.add(found);
+                (self, known)
+            });
+            let Ok(looked) = looked.await else { return };
+            (self, known) = looked;
+            next = Instant::now() + (began.elapsed() * PAUSE).clamp(PERIOD, LONGEST_PAUSE);
         }
+    }
+
+    /// Remembers what earlier processes have left.
+    fn restore(&self) {
+        let events = self.file.iter().flat_map(EventFile::read);
+        events.for_each(|event| {
+            self.memory.lock().unwrap_or_else(PoisonError::into_inner).timeline.push(event);
+        });
     }
 
     /// Changes since the last look. Without an answer of the loop there is nothing else to see.
@@ -133,9 +137,25 @@ impl Recorder {
         let events: Vec<Event> = found.into_iter().map(|found| Event::new(now, found)).collect();
         let memory = || self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         events.iter().cloned().for_each(|event| memory().timeline.push(event));
-        // The disk may hang, so nobody else waits for it.
+        // The disk may hang: then nothing more is recorded, and nobody else waits for it.
         if let Some(file) = &mut self.file {
             file.append(&events, || memory().timeline.events().cloned().collect());
+        }
+    }
+}
+
+/// Takes samples for as long as this is waited for.
+async fn sample(memory: Arc<Mutex<Memory>>, observer: Observer) {
+    let mut ticks = interval(Duration::from_secs(SHORT.seconds.into()));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let (memory, observer) = (Arc::clone(&memory), observer.clone());
+        let sampled = tokio::task::spawn_blocking(move || {
+            memory.lock().unwrap_or_else(PoisonError::into_inner).sampler.sample(&observer);
+        });
+        if sampled.await.is_err() {
+            return;
         }
     }
 }

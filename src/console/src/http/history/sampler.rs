@@ -93,7 +93,7 @@ impl Sampler {
             series.forget(taken, parts);
             !series.is_empty()
         });
-        self.series.values().map(Series::len).sum()
+        self.series.values().map(Series::room).sum()
     }
 
     fn parts(&self) -> u32 {
@@ -170,7 +170,7 @@ mod tests {
         for _ in 0..200 {
             sampler.store(&all);
         }
-        let stored: usize = sampler.series.values().map(Series::len).sum();
+        let stored: usize = sampler.series.values().map(Series::room).sum();
         assert!(stored * SAMPLE_BYTES <= MEMORY, "{stored} samples of {SAMPLE_BYTES} bytes");
         let [short, _] = sampler.read(Some(&key(3)));
         assert!((45..360).contains(&short.len()) && short.iter().all(|it| it.opened == 1), "{}", short.len());

@@ -140,7 +140,7 @@ impl Ring {
             }
             self.0.pop_front();
         }
-        if self.0.is_empty() {
+        if self.0.len() * 2 < self.0.capacity() {
             self.0.shrink_to_fit();
         }
     }
@@ -191,14 +191,14 @@ impl Series {
         self.long.drop_before((end / SHORT_IN_LONG).saturating_sub(LONG.kept / parts));
     }
 
-    /// Number of stored samples.
-    pub(super) fn len(&self) -> usize {
-        self.short.0.len() + self.long.0.len()
+    /// Number of samples for which there is room.
+    pub(super) fn room(&self) -> usize {
+        self.short.0.capacity() + self.long.0.capacity()
     }
 
     /// Whether there is nothing to remember.
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0 && self.sum == Sample::default()
+        self.short.0.is_empty() && self.long.0.is_empty() && self.sum == Sample::default()
     }
 
     /// Short and long samples, of which there were `end` short ones since the start.
@@ -245,7 +245,7 @@ mod tests {
         let [short, long] = series.read(20_000, 1);
         assert_eq!((short.len(), long.len()), (360, 144));
         assert!(short.iter().chain(&long).all(|reading| (reading.opened, reading.open) == (0, 1)));
-        assert_eq!(series.len(), 2);
+        assert_eq!((series.short.0.len(), series.long.0.len()), (1, 1));
         for number in 20_000..40_000 {
             series.push(number, &busy(0, 0));
             series.forget(number + 1, 1);

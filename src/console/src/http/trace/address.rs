@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(700);
 pub(super) struct AddressFacts {
     /// Whether the kernel takes packets for it.
     pub(super) is_local: bool,
-    /// Whether this machine forwards to it, since the kernel path is asked for.
+    /// Other machines that answer for it, by link.
     pub(super) answers: Vec<(String, Result<Vec<MacAddress>, Unseen>)>,
 }
 
@@ -32,7 +32,13 @@ pub(super) fn look(ip: IpAddr, links: &[Link]) -> AddressFacts {
             link.has_neighbours && takes(ip, link)
         });
     let on = with_subnet_of(links, ip).into_iter().filter(|link| link.has_neighbours);
-    let answers = on.map(|link| (link.name.clone(), segment::who_has(ip, link, PATIENCE)));
+    // Another link of this machine on the same segment answers, too (`arp_ignore` 0).
+    let is_own = |mac: &MacAddress| links.iter().any(|link| link.mac == Some(*mac));
+    let others = |mut macs: Vec<MacAddress>| {
+        macs.retain(|mac| !is_own(mac));
+        macs
+    };
+    let answers = on.map(|link| (link.name.clone(), segment::who_has(ip, link, PATIENCE).map(others)));
     AddressFacts { is_local, answers: answers.collect() }
 }
 
@@ -59,6 +65,8 @@ pub(super) fn step(subject: &Subject, ip: IpAddr, facts: &AddressFacts) -> StepV
     let step = StepView::new("address", format!("who announces {ip}, and who answers for it{on}"));
     let others = foreign(facts);
     let seen = format!("; {}", answering(facts));
+    // The kernel path redirects before it is decided whether a packet is for this machine.
+    let facts = &AddressFacts { is_local: facts.is_local || subject.by_kernel, ..facts.clone() };
     match &subject.announced {
         None => unannounced(step, ip, facts, &others, &seen),
         Some((true, row)) => shared(step, ip, facts, row.as_ref(), &seen),
@@ -91,9 +99,14 @@ fn unannounced(step: StepView, ip: IpAddr, facts: &AddressFacts, others: &[Strin
     let unseen = facts.answers.iter().any(|(_, macs)| macs.is_err());
     match (facts.is_local, others) {
         (true, []) => step.ok(format!("{ip} is an address of this machine{seen}")),
+        // Gateways behind a program that announces for them all have the address.
+        (true, [other]) => step.doubtful(
+            format!("this machine has {ip}, and {other} answers for it: neighbours reach that machine"),
+            "if that is another gateway, trace there; if it is none, take the address away from it",
+        ),
         (true, others) => step.stopped(
-            format!("{ip} is an address of this machine, and {} answers for it, too", others.join(" and ")),
-            "two machines have the address: take it away from one of them",
+            format!("this machine has {ip}, and several others answer for it: {}", others.join(" and ")),
+            "several machines have the address: take it away from those that are no gateways",
         ),
         (false, []) if !facts.answers.is_empty() && !unseen => step.stopped(
             format!("nobody answers for {ip}, and this machine does not have it"),
@@ -182,9 +195,9 @@ fn announced(
                 "`sheave gateways` says more",
             )
         }
-        (Some(owner), _, []) if !facts.answers.is_empty() => step.stopped(
+        (Some(owner), _, []) if facts.answers.iter().any(|(_, macs)| macs.is_ok()) => step.stopped(
             format!("gateway {owner} owns {ip}, and nobody answers for it on the segment"),
-            format!("look at that gateway: sheave trace {} --gateway {owner}", subject.view.service),
+            format!("look at that gateway: {}", subject.command("trace", Some(owner))),
         ),
         (Some(owner), _, [_, _, ..]) => step.stopped(
             format!(
@@ -195,7 +208,7 @@ fn announced(
         ),
         (Some(owner), ..) => step.doubtful(
             format!("gateway {owner} announces {ip}, so clients reach that gateway and not this one{seen}"),
-            format!("trace there: sheave trace {} --gateway {owner}", subject.view.service),
+            format!("trace there: {}", subject.command("trace", Some(owner))),
         ),
     }
 }

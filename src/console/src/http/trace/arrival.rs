@@ -24,7 +24,8 @@ pub(super) struct ArrivalFacts {
 
 /// Looks up how packets of the client arrive and how answers leave.
 pub(super) fn look(client: IpAddr, frontend: IpAddr, links: &[Link]) -> ArrivalFacts {
-    let back = route::output(None, client);
+    // Answers leave from the frontend's address, for which there may be routing rules.
+    let back = route::output(Some(frontend), client).or_else(|_| route::output(None, client));
     let by = back.as_ref().ok().and_then(|route| route.interface.clone());
     // Packets to an address arrive where its subnet is. An address of no subnet, such as one of a loopback interface, is routed here: by
     // any link.
@@ -45,10 +46,9 @@ pub(super) fn look(client: IpAddr, frontend: IpAddr, links: &[Link]) -> ArrivalF
 /// Judges the way of the client.
 pub(super) fn step(client: IpAddr, facts: &ArrivalFacts) -> StepView {
     let links: Vec<&str> = facts.admissions.iter().map(|(link, _)| link.as_str()).collect();
-    let step = StepView::new(
-        "client",
-        format!("whether packets of {client} are taken on {}, and the way back", links.join(" and ")),
-    );
+    let on = if links.is_empty() { String::new() } else { format!(" on {}", links.join(" and ")) };
+    let step =
+        StepView::new("client", format!("whether packets of {client} are taken{on}, and the way back"));
     // What this machine sends to itself is not validated.
     if matches!(&facts.back, Ok(route) if route.kind == RouteKind::Local) {
         return step.ok(format!("{client} is an address of this machine"));

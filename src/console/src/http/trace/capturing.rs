@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sheave_model::FrontendAddr;
-use sheave_trace::capture::{Bounds, CaptureError, Captured, Conversation, capture};
+use sheave_trace::capture::{Bounds, CaptureError, Captured, Conversation, EndedBy, capture};
 
 use super::subject::Subject;
 use crate::views::trace::StepView;
 
-/// Longest capture.
-pub(super) const LONGEST: Duration = Duration::from_secs(60);
+/// Longest capture: the admin server ends an answer after a minute.
+pub(super) const LONGEST: Duration = Duration::from_secs(45);
 /// Limit of endpoints whose packets are captured.
 const ENDPOINTS: usize = 32;
 
@@ -60,6 +60,10 @@ pub(super) fn step(
         Ok(capture) => capture,
         Err(error) => return step.unseen(error.to_string()),
     };
+    if matches!(capture.captured.ended_by, EndedBy::Packets | EndedBy::Bytes) {
+        let packets = capture.captured.packets;
+        return step.unseen(format!("the file was full after {packets} packets, before the time was over"));
+    }
     let [came, answered] = directions(&capture.file, addr.ip, subject.client_ip());
     let found =
         format!("{came} packets came, {answered} were answers; {} in the file", capture.captured.packets);

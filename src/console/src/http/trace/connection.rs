@@ -32,7 +32,9 @@ pub(super) fn look(client: IpAddr, frontend: FrontendAddr) -> ConnectionFacts {
 /// Judges the connections.
 pub(super) fn step(subject: &Subject, client: IpAddr, facts: &ConnectionFacts) -> StepView {
     let step = StepView::new("connection", format!("connections of {client} that are open or being opened"));
+    let is_udp = subject.addr().is_some_and(|addr| addr.protocol == Protocol::Udp);
     let sockets = match (&facts.sockets, &facts.tracked) {
+        (_, Err(unseen)) if is_udp => return step.unseen(unseen.to_string()),
         (Ok(sockets), _) => sockets.as_slice(),
         (Err(unseen), Err(_)) => return step.unseen(unseen.to_string()),
         (Err(_), Ok(_)) => &[],

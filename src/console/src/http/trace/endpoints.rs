@@ -1,6 +1,7 @@
 //! Step of the endpoints: what each one does when this gateway connects to it.
 
 use std::net::SocketAddr;
+use std::thread;
 use std::time::Duration;
 
 use sheave_model::{ClientSource, Protocol};
@@ -96,6 +97,8 @@ fn tcp_outcome(probed: TcpProbed, with_header: bool) -> Outcome {
         // With or without a greeting.
         TcpProbed::Connected { end: End::Open, .. } => Outcome::Works,
         TcpProbed::Connected { .. } if with_header => Outcome::RefusesHeader,
+        // It has said what it has to say, as a time server does.
+        TcpProbed::Connected { received: 1.., end: End::Closed(_), .. } => Outcome::Works,
         TcpProbed::Connected { end, .. } => Outcome::Ends { resets: matches!(end, End::Reset(_)) },
         TcpProbed::Refused => Outcome::Refuses,
         TcpProbed::Silent => Outcome::Silent,
@@ -106,16 +109,23 @@ fn tcp_outcome(probed: TcpProbed, with_header: bool) -> Outcome {
 
 /// Tells endpoints that end a connection whose first bytes are no PROXY header, and wait behind one.
 fn want_header(endpoints: &[SocketAddr], outcomes: Vec<Outcome>) -> Vec<Outcome> {
-    let plain = probe(endpoints, Some(LINE_END));
-    let headed = probe(endpoints, Some(PROXY_V1));
+    let working = endpoints.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Works);
+    let working: Vec<SocketAddr> = working.map(|(endpoint, _)| *endpoint).collect();
+    let [plain, headed] = thread::scope(|threads| {
+        let probes = [LINE_END, PROXY_V1].map(|bytes| threads.spawn(|| probe(&working, Some(bytes))));
+        probes.map(|probe| probe.join().unwrap_or_default())
+    });
+    let mut probed = plain.iter().zip(&headed);
     let ends = |probed: &TcpProbed| {
         matches!(probed, TcpProbed::Connected { end: End::Closed(_) | End::Reset(_), .. })
     };
-    let outcomes = outcomes.into_iter().zip(plain.iter().zip(&headed));
-    let outcome = |(outcome, (plain, headed)): (Outcome, (&TcpProbed, &TcpProbed))| {
-        if ends(plain) && !ends(headed) { Outcome::WantsHeader } else { outcome }
+    let outcome = |outcome| match outcome {
+        Outcome::Works if probed.next().is_some_and(|(plain, headed)| ends(plain) && !ends(headed)) => {
+            Outcome::WantsHeader
+        }
+        outcome => outcome,
     };
-    outcomes.map(outcome).collect()
+    outcomes.into_iter().map(outcome).collect()
 }
 
 /// Judges the endpoints.

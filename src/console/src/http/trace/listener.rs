@@ -26,8 +26,16 @@ pub(super) fn step(subject: &Subject, sockets: Option<&Result<Vec<ListeningSocke
         None => step.ok(so_far),
         Some(Err(unseen)) => step.unseen(unseen.to_string()),
         Some(Ok(sockets)) => {
+            // Others may listen at all addresses.
+            let sockets: Vec<&ListeningSocket> =
+                sockets.iter().filter(|it| !it.local.ip().is_unspecified()).collect();
             let full = sockets.iter().find(|it| it.accept_queue > it.accept_queue_limit);
+            let all_full = sockets.iter().all(|it| it.accept_queue > it.accept_queue_limit);
             match (full, sockets.len()) {
+                (Some(ListeningSocket { accept_queue, .. }), number) if !all_full => step.doubtful(
+                    format!("one of {number} accept queues is full: {accept_queue} connections wait there"),
+                    "a worker of the gateway does not get to accept: look at its processor time and its log",
+                ),
                 (Some(ListeningSocket { accept_queue, accept_queue_limit, .. }), _) => step.stopped(
                     format!(
                         "the accept queue is full: {accept_queue} connections wait, {accept_queue_limit} may"

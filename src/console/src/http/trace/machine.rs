@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use sheave_trace::conntrack::TableUse;
 use sheave_trace::packet_filter::{BaseChain, Hook, TableFamily};
-use sheave_trace::{Unseen, conntrack, packet_filter, route};
+use sheave_trace::{Errno, Missing, Unseen, conntrack, packet_filter, route};
 
 use crate::views::trace::StepView;
 
 const PATIENCE: Duration = Duration::from_secs(1);
+/// ENOENT (errno(3)).
+const NO_SUCH_FILE: i32 = 2;
 /// Percentage of the connection tracking table from which on it is nearly full.
 const NEARLY_FULL: u64 = 95;
 
@@ -33,7 +35,9 @@ pub(super) fn look(frontend: IpAddr, interface: &str) -> MachineFacts {
 }
 
 /// Chains of others in the packet's way: to this machine, or through it if the kernel carries the connection.
-pub(super) fn filters(facts: &MachineFacts, by_kernel: bool) -> StepView {
+///
+/// What rules of a chain accept is not seen. Where clients have been served, they accept.
+pub(super) fn filters(facts: &MachineFacts, by_kernel: bool, has_served: bool) -> StepView {
     let step = StepView::new("filters", "nftables rules of other programs before the gateway");
     let chains = match &facts.chains {
         Ok(chains) => chains,
@@ -61,6 +65,12 @@ pub(super) fn filters(facts: &MachineFacts, by_kernel: bool) -> StepView {
             way.len()
         ));
     }
+    if has_served {
+        return step.ok(format!(
+            "{} drops what no rule accepts, and clients have been served{legacy}",
+            dropping.join(" and ")
+        ));
+    }
     step.doubtful(
         format!("packets that no rule accepts are dropped by {}{legacy}", dropping.join(" and ")),
         "see whether a rule there accepts packets for the frontend (nft list ruleset); if none does, add one",
@@ -85,8 +95,12 @@ fn name(chain: &BaseChain) -> String {
 /// Room in the connection tracking table, through which packets of tracked connections go.
 pub(super) fn tracking(facts: &MachineFacts) -> StepView {
     let step = StepView::new("conntrack", "room in the kernel's connection tracking table");
-    let Ok(TableUse { count, max, losses }) = &facts.tracking else {
-        return step.ok("the kernel tracks no connections here");
+    let TableUse { count, max, losses } = match &facts.tracking {
+        Ok(of) => of,
+        Err(Unseen { missing: Missing::File { error: Errno(NO_SUCH_FILE), .. }, .. }) => {
+            return step.ok("the kernel tracks no connections here");
+        }
+        Err(unseen) => return step.unseen(unseen.to_string()),
     };
     let lost = losses.map(|losses| losses.drop + losses.early_drop).unwrap_or_default();
     let lost =
@@ -95,6 +109,8 @@ pub(super) fn tracking(facts: &MachineFacts) -> StepView {
     let advice =
         "raise net.netfilter.nf_conntrack_max, or find out who opens so many connections (conntrack -L)";
     match count {
+        // 0 is no limit.
+        _ if *max == 0 => step.ok(found),
         count if count >= max => step.stopped(format!("the table is full: {found}"), advice),
         count if count * 100 >= max * NEARLY_FULL => {
             step.doubtful(format!("the table is nearly full: {found}"), advice)

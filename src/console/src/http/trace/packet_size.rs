@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sheave_trace::link::Link;
 use sheave_trace::path_mtu::{Echo, PathMtu};
-use sheave_trace::route::{Route, RouteMtu};
+use sheave_trace::route::{Route, RouteKind, RouteMtu};
 use sheave_trace::{Unseen, path_mtu, route};
 
 use super::subject::Subject;
@@ -14,6 +14,9 @@ use crate::views::trace::StepView;
 const PATIENCE: Duration = Duration::from_millis(900);
 /// Limit of endpoints whose path is probed: those of one cluster usually share it.
 const PROBED: usize = 3;
+
+/// The usual MTU.
+const ETHERNET: u32 = 1500;
 
 /// Result of a probe of the path to a peer.
 #[derive(Clone, Debug)]
@@ -39,7 +42,10 @@ pub(super) fn peers(subject: &Subject, links: &[Link]) -> Vec<(IpAddr, bool, u32
 /// Length of a full packet on a route; `None` if packets do not leave the machine.
 fn full_size(route: &Route, links: &[Link]) -> Option<u32> {
     let interface = route.interface.as_ref()?;
-    let link = links.iter().find(|link| link.index == interface.index).filter(|link| link.has_neighbours)?;
+    let link = links.iter().find(|link| link.index == interface.index)?;
+    if route.kind != RouteKind::Unicast {
+        return None;
+    }
     Some(match route.mtu {
         Some(RouteMtu::Configured(mtu) | RouteMtu::Learned { mtu, .. }) => mtu.min(link.mtu),
         None => link.mtu,
@@ -62,9 +68,16 @@ pub(super) fn step(facts: &[PathFacts]) -> StepView {
     let lost = facts.iter().find(|it| it.result.as_ref().is_ok_and(PathMtu::is_black_hole));
     if let Some(PathFacts { peer, is_client, size, .. }) = lost {
         let whose = if *is_client { "the client" } else { "endpoint" };
-        return step.stopped(
-            format!("packets of {size} bytes to {whose} {peer} are lost without a report, small ones arrive"),
-            format!("the path has a smaller MTU than this node's link: let routers send ICMP \"too big\" (fragmentation needed), or lower the MTU of the route (ip route change ... mtu ...) to {peer}"),
+        let found =
+            format!("packets of {size} bytes to {whose} {peer} are lost without a report, small ones arrive");
+        // Jumbo frames: the other end may be a plain one, whose segments are never that long.
+        let judged = if *size > ETHERNET { StepView::doubtful } else { StepView::stopped };
+        return judged(
+            step,
+            found,
+            format!(
+                "the path has a smaller MTU than this node's link: let routers send ICMP \"too big\" (fragmentation needed), or lower the MTU of the route (ip route change ... mtu ...) to {peer}"
+            ),
         );
     }
     let small = facts.iter().find_map(|it| match it.result.as_ref().ok()?.large {

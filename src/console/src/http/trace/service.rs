@@ -46,7 +46,7 @@ pub(super) fn decision(subject: &Subject) -> StepView {
 }
 
 fn explained(subject: &Subject) -> String {
-    format!("`sheave explain {}` has all reasons", subject.view.service)
+    format!("`{}` has all reasons", subject.command("explain", None))
 }
 
 /// Whether this gateway serves, drains or is not ready.

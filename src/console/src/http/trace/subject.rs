@@ -61,6 +61,18 @@ impl Subject {
         Self { exists, view, status: overview.status, client, frontend, announced, by_kernel, counts }
     }
 
+    /// A command that asks the same of a gateway; none is this one.
+    pub(super) fn command(&self, name: &str, gateway: Option<&str>) -> String {
+        let kind = match self.view.source.as_str() {
+            "" | "Service" => String::new(),
+            "MultiClusterService" => "mcs ".to_owned(),
+            kind => format!("{} ", kind.to_lowercase()),
+        };
+        let client = self.client.map(|client| format!(" --client {client}")).unwrap_or_default();
+        let gateway = gateway.map(|node| format!(" --gateway {node}")).unwrap_or_default();
+        format!("sheave {name} {kind}{}{client}{gateway}", self.view.service)
+    }
+
     /// Address, port and protocol of the frontend.
     pub(super) fn addr(&self) -> Option<FrontendAddr> {
         self.frontend.as_ref().map(|frontend| frontend.addr)

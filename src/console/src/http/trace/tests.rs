@@ -92,6 +92,9 @@ fn a_full_or_nearly_full_table_of_connections_is_told() {
         forwards: Some(true),
     };
     expect(&machine::tracking(&facts(10, None)), StepState::Ok, "10 of 1000");
+    let unlimited =
+        MachineFacts { tracking: Ok(TableUse { count: 10, max: 0, losses: None }), ..facts(10, None) };
+    expect(&machine::tracking(&unlimited), StepState::Ok, "10 of 0");
     expect(&machine::tracking(&facts(960, None)), StepState::Doubtful, "nearly full");
     let losses = Losses { drop: 3, early_drop: 4, insert_failed: 0 };
     expect(
