@@ -18,6 +18,7 @@ pub mod objects;
 pub mod owners;
 pub mod problem;
 pub(crate) mod prune;
+pub(crate) mod published_ports;
 mod resource;
 pub mod routes;
 pub mod service_import;

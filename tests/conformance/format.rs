@@ -38,7 +38,8 @@
 //! is `{ref: shop/web:80, weight: 1, endpoints: [...]}`, `backends` in place of `endpoints`, or `{ref: ..., refused: BackendNotFound}`.
 //! `serverNames` has exactly the names that lead somewhere, each with the keys of a frontend.
 //!
-//! [`ranges`] describes `{1..64}`. Objects of the Gateway API get a generation each, which every condition must observe.
+//! [`ranges`] describes `{1..64}`. Objects of the Gateway API get a generation each, which every condition must observe; one in a
+//! status of the case has observed it unless it names another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -54,7 +54,8 @@ pub(crate) fn name_of(object: &Value) -> Result<String, String> {
     })
 }
 
-/// Adds the `apiVersion`, also to the objects inside of a Work, and to objects of the Gateway API a generation that no other one has.
+/// Adds the `apiVersion`, also to the objects inside of a Work, and to objects of the Gateway API a generation that no other one has, which
+/// their conditions have observed.
 fn complete(at: usize, mut object: Value) -> Result<Value, String> {
     if api_version(&object).is_none() && object.get("apiVersion").is_none() {
         return Err(format!("{} needs an apiVersion", name_of(&object)?));
@@ -64,9 +65,26 @@ fn complete(at: usize, mut object: Value) -> Result<Value, String> {
     with_api_version(&mut object);
     let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if version.starts_with("gateway.networking.k8s.io/") {
-        object["metadata"]["generation"] = (at + 2).into();
+        let generation = Value::from(at + 2);
+        observe(&generation, object.get_mut("status"));
+        object["metadata"]["generation"] = generation;
     }
     Ok(object)
+}
+
+/// Makes conditions of a status that name no generation be about this one.
+fn observe(generation: &Value, status: Option<&mut Value>) {
+    let Some(status) = status else { return };
+    for list in ["conditions", "listeners"] {
+        for item in status.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            match (list, item.as_object_mut()) {
+                ("conditions", Some(condition)) => {
+                    condition.entry("observedGeneration").or_insert_with(|| generation.clone());
+                }
+                _ => observe(generation, Some(item)),
+            }
+        }
+    }
 }
 
 fn with_api_version(object: &mut Value) {

@@ -26,8 +26,17 @@ pub const DEGRADED: &str = "sheave.dev/Degraded";
 /// True if new external clients get an answer on every port.
 pub const READY: &str = "sheave.dev/Ready";
 /// Every condition type that the controller writes.
-pub const CONDITIONS: [&str; 8] =
-    [ACCEPTED, RESOLVED_REFS, ALLOCATED, PROGRAMMED, READY, DEGRADED, FROM_GATEWAY_NODES, ANNOUNCED];
+pub const CONDITIONS: [&str; 9] = [
+    ACCEPTED,
+    RESOLVED_REFS,
+    ALLOCATED,
+    PROGRAMMED,
+    READY,
+    DEGRADED,
+    FROM_GATEWAY_NODES,
+    ANNOUNCED,
+    PORTS_PUBLISHED,
+];
 /// True if a ready gateway that answers the controller forwards the traffic.
 pub const PROGRAMMED: &str = "sheave.dev/Programmed";
 /// True if the object has the addresses that it should have.
@@ -37,6 +46,9 @@ pub const FROM_GATEWAY_NODES: &str = "sheave.dev/FromGatewayNodes";
 /// True if each address that is not a gateway node's own is announced, by one gateway or with BGP by each that can serve it.
 /// Absent if no gateway announces addresses itself.
 pub const ANNOUNCED: &str = "sheave.dev/Announced";
+/// True if a Gateway has ports at its addresses, which its message lists. They are its own until a write has removed them from it.
+/// Every process reads it.
+pub const PORTS_PUBLISHED: &str = "sheave.dev/PortsPublished";
 /// Label of objects that the controller creates; its value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";
 

@@ -9,19 +9,21 @@ use std::net::IpAddr;
 
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use sheave_model::{FrontendAddr, Protocol};
 
 pub use self::multi_cluster::{
     CLUSTERS_IN_TROUBLE, CLUSTERS_UNKNOWN, ENDPOINTS_OUTDATED, HEALTHY, NO_ENDPOINTS, RESOLVED, TAKEN,
 };
 use crate::api::condition::DesiredCondition;
-use crate::api::names::{ALLOCATED, FROM_GATEWAY_NODES, PROGRAMMED, READY};
+use crate::api::names::{ALLOCATED, FROM_GATEWAY_NODES, PORTS_PUBLISHED, PROGRAMMED, READY};
 use crate::api::problem::{Problem, reason};
+use crate::api::published_ports;
 use crate::controller::desired_status::DesiredStatus;
 use crate::controller::port_errors::reason_not_served;
 use crate::net::Family;
-use crate::projection::NodeFamilies;
 use crate::projection::gateway_api::conditions::ADDRESS_NOT_USABLE;
 use crate::projection::service_health::Fault;
+use crate::projection::{Ingress, NodeFamilies};
 use crate::text::first_few;
 
 /// Reason of `sheave.dev/Allocated` when it is true.
@@ -52,6 +54,11 @@ pub const PORTS_IN_TROUBLE: &str = "PortsInTrouble";
 
 /// Reason of `sheave.dev/FromGatewayNodes` when it is false.
 pub const FROM_POOLS: &str = "AddressPools";
+
+/// Reason of `sheave.dev/PortsPublished` when it is true.
+const PORTS: &str = "Ports";
+/// Reason of `sheave.dev/PortsPublished` when it is false.
+const NO_PORTS: &str = "NoPorts";
 
 /// How many ports or addresses a message lists. A Service can have hundreds, and the first few are enough to start with.
 const LISTED: usize = 8;
@@ -88,7 +95,29 @@ pub(super) fn gateway_conditions(
     };
     let announced = announced::announced_condition(&desired_status.announcement);
     let from_nodes = desired_status.node_families.map(from_gateway_nodes);
-    std::iter::once(ready).chain(announced).chain(from_nodes).collect()
+    std::iter::once(ready)
+        .chain(ports_published(&desired_status.ingress))
+        .chain(announced)
+        .chain(from_nodes)
+        .collect()
+}
+
+/// The ports that a Gateway has at its addresses: not those that another object has there.
+fn ports_published(ingress: &[Ingress]) -> Option<DesiredCondition> {
+    let of_address = |entry: &Ingress| {
+        let ip = entry.ip;
+        let own = entry.ports.iter().filter(|port| port.error != Some(reason::ADDRESS_IN_USE));
+        let own = own.filter_map(|port| Some((port.port, Protocol::named(port.protocol)?)));
+        own.map(|(port, protocol)| FrontendAddr { ip, port, protocol }).collect::<Vec<_>>()
+    };
+    let ports: BTreeSet<FrontendAddr> = ingress.iter().flat_map(of_address).collect();
+    let (kind, reason, message) = (PORTS_PUBLISHED, PORTS, published_ports::write(&ports));
+    match ports.is_empty() {
+        // Processes read the whole message, however long it is.
+        false => Some(DesiredCondition { kind, holds: true, reason, message }),
+        true if ingress.is_empty() => None,
+        true => Some(DesiredCondition::no(kind, NO_PORTS, "It has no port at its addresses.".to_owned())),
+    }
 }
 
 fn from_gateway_nodes(families: NodeFamilies) -> DesiredCondition {

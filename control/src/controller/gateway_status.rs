@@ -125,7 +125,7 @@ impl GatewayApiSubject {
 
     /// The next write. `cleared` is whether a [`WriteStep::ClearStatus`] has succeeded since the object was last ours. Nothing is
     /// written to an object that did not come from an API server, or whose generation the desired status does not know.
-    pub(super) fn next_step(&self, cleared: bool, now: Timestamp) -> WriteStep {
+    pub(crate) fn next_step(&self, cleared: bool, now: Timestamp) -> WriteStep {
         let metadata = self.metadata();
         let is_known = metadata.uid.is_some() && metadata.resource_version.is_some();
         if !is_known || self.generation().is_some_and(|generation| generation != metadata.generation) {

@@ -23,6 +23,7 @@ use crate::api::gateway_api::GatewayClass;
 
 use self::conditions::ACCEPTED;
 pub(crate) use self::listeners::MOST_MERGED_LISTENERS;
+pub(super) use self::listeners::sets_of;
 
 /// Features of the Gateway API that are supported, sorted by name.
 pub const SUPPORTED_FEATURES: [&str; 8] = [

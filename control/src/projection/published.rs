@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,9 +13,10 @@ use super::gateway_api::conditions::PROGRAMMED;
 use super::options::{Options, Role};
 use super::status::port_error;
 use super::{class, ports};
-use crate::api::gateway_api::{Gateway, transport};
-use crate::api::names;
+use crate::api::gateway_api::{Gateway, Listener, ListenerSet, ListenerStatus, transport};
+use crate::api::names::{self, PORTS_PUBLISHED};
 use crate::api::problem::reason;
+use crate::api::published_ports;
 use crate::net;
 
 /// Addresses and ports in a status.
@@ -40,24 +42,40 @@ impl Published {
         published
     }
 
-    /// What the status of a Gateway publishes: its addresses, and the ports of the listeners that are programmed there.
-    pub(super) fn of_gateway(gateway: &Gateway) -> Self {
+    /// What the status of a Gateway publishes: its addresses, and the ports that its condition lists there. A status without that
+    /// condition publishes the listeners that are programmed, its own and those of the ListenerSets that name it.
+    pub(super) fn of_gateway<'a>(
+        gateway: &Gateway,
+        sets: impl IntoIterator<Item = &'a Arc<ListenerSet>>,
+    ) -> Self {
         let listed = gateway.status.iter().flat_map(|status| &status.addresses);
         let addresses = listed.filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
         let mut addresses: Vec<IpAddr> = addresses.collect();
         addresses.dedup();
-        let status = gateway.status.as_ref().map(|status| status.listeners.as_slice()).unwrap_or_default();
-        let is_programmed =
-            |name: &str| status.iter().any(|listener| listener.name == name && listener.holds(PROGRAMMED));
-        let programmed = gateway.spec.listeners.iter().filter(|listener| is_programmed(&listener.name));
-        let ports = programmed
-            .filter_map(|listener| Some((ports::number(listener.port)?, transport(&listener.protocol))));
-        let ports: Vec<(u16, Protocol)> = ports.collect();
-        let at = |ip: &IpAddr| {
-            let ip = *ip;
-            ports.iter().map(move |(port, protocol)| FrontendAddr { ip, port: *port, protocol: *protocol })
+        let ports = match gateway.condition(PORTS_PUBLISHED) {
+            Some(condition) => {
+                let listed = published_ports::read(&condition.message).into_iter();
+                listed.filter(|addr| addresses.contains(&addr.ip)).collect()
+            }
+            None => {
+                let mut ports = BTreeSet::new();
+                let status = gateway.status.as_ref().map(|status| status.listeners.as_slice());
+                programmed(&gateway.metadata, &gateway.spec.listeners, status, &mut ports);
+                for set in sets {
+                    let status = set.status.as_ref().map(|status| status.listeners.as_slice());
+                    programmed(&set.metadata, &set.spec.listeners, status, &mut ports);
+                }
+                let at = |ip: &IpAddr| {
+                    let ip = *ip;
+                    ports.iter().map(move |(port, protocol)| FrontendAddr {
+                        ip,
+                        port: *port,
+                        protocol: *protocol,
+                    })
+                };
+                addresses.iter().flat_map(at).collect()
+            }
         };
-        let ports = addresses.iter().flat_map(at).collect();
         Self { addresses, ports, ..Self::default() }
     }
 
@@ -89,6 +107,21 @@ impl Published {
     pub(super) fn ports(&self) -> impl Iterator<Item = FrontendAddr> {
         self.ports.iter().copied()
     }
+}
+
+/// Adds the ports of the listeners that a status calls programmed. One about another generation may have meant another port.
+fn programmed(
+    metadata: &ObjectMeta,
+    listeners: &[Listener],
+    status: Option<&[ListenerStatus]>,
+    ports: &mut BTreeSet<(u16, Protocol)>,
+) {
+    let is_programmed = |name: &str| {
+        let mut named = status.unwrap_or_default().iter().filter(|listener| listener.name == name);
+        named.any(|listener| listener.holds_for(PROGRAMMED, metadata.generation))
+    };
+    let programmed = listeners.iter().filter(|listener| is_programmed(&listener.name));
+    ports.extend(programmed.filter_map(|it| Some((ports::number(it.port)?, transport(&it.protocol)))));
 }
 
 /// Whether a Service is for this installation; `None` if its type is not LoadBalancer, because then its status is empty.

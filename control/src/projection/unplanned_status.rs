@@ -3,6 +3,7 @@
 use sheave_model::FrontendSource;
 
 use super::allocator::NodeFamilies;
+use super::gateway_api::sets_of;
 use super::options::{Options, Role};
 use super::plan::Rank;
 use super::published::{Published, asks, has_finalizer};
@@ -67,7 +68,7 @@ fn of_gateway(key: &ServiceKey, objects: &Objects) -> Option<UnplannedStatus> {
     }
     Some(UnplannedStatus {
         rank: Rank::new(key, &gateway.metadata),
-        published: Published::of_gateway(gateway),
+        published: Published::of_gateway(gateway, sets_of(key, &objects.gateway_api)),
         node_families: requests::node_families_of(&gateway.status.as_ref()?.conditions),
         stays_published: false,
         unseen: false,

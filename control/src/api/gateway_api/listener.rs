@@ -122,4 +122,10 @@ impl ListenerStatus {
     pub fn holds(&self, kind: &str) -> bool {
         self.conditions.iter().any(|condition| condition.type_ == kind && condition.status == "True")
     }
+
+    /// Whether it is True for this generation of the object.
+    pub fn holds_for(&self, kind: &str, generation: Option<i64>) -> bool {
+        let mut conditions = self.conditions.iter().filter(|condition| condition.type_ == kind);
+        conditions.any(|it| it.status == "True" && it.observed_generation == generation)
+    }
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::condition::DesiredCondition;
-use crate::api::names::{ANNOUNCED, CONDITIONS};
+use crate::api::names::{ANNOUNCED, CONDITIONS, PORTS_PUBLISHED};
 use crate::controller::status_writer::next_step::Urgency;
 
 /// Largest number of conditions in one list, which the API server enforces.
@@ -49,7 +49,8 @@ impl<'a> ConditionList<'a> {
             if stands.and_then(|it| it.observed_generation) != self.generation {
                 return Urgency::Now;
             }
-            status |= !desired.is_meant_by(self.before, self.generation);
+            // Processes read the message of that one.
+            status |= desired.kind == PORTS_PUBLISHED || !desired.is_meant_by(self.before, self.generation);
             if desired.kind == ANNOUNCED { announcement = true } else { texts = true }
         }
         if status {

@@ -269,7 +269,10 @@ fn conflict(one: &MergedListener<'_>, other: &MergedListener<'_>) -> Option<List
 }
 
 /// The ListenerSets that name a Gateway, the oldest first. One without a creation time is the youngest.
-pub(super) fn sets_of<'a>(key: &ServiceKey, objects: &'a GatewayApiObjects) -> Vec<&'a Arc<ListenerSet>> {
+pub(in crate::projection) fn sets_of<'a>(
+    key: &ServiceKey,
+    objects: &'a GatewayApiObjects,
+) -> Vec<&'a Arc<ListenerSet>> {
     let parent = ParentKey::Gateway(key.clone());
     let names_it = |set: &&Arc<ListenerSet>| {
         set.metadata.deletion_timestamp.is_none() && ParentKey::of_set(set).as_ref() == Some(&parent)

@@ -2,7 +2,6 @@
 //! the objects.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
@@ -25,12 +24,12 @@ use crate::net::Family;
 use crate::projection::annotations;
 use crate::projection::annotations::gateway_api::{self, AnnotatedKind, IP_FAMILIES};
 use crate::projection::class::FrontendKinds;
-use crate::projection::options::Options;
+use crate::projection::options::{Options, Role};
 use crate::projection::plan::{GatewayPlan, Plan, Planned, Rank};
 use crate::projection::ports::ListedPort;
 use crate::projection::published::Published;
 use crate::projection::read_service::{ServiceFields, read};
-use crate::projection::requests;
+use crate::projection::requests::{self, Requests};
 
 /// Whether this installation implements the Gateway: the controller of its class decides.
 pub(in crate::projection) fn is_ours(gateway: &Gateway, objects: &Objects, options: &Options) -> bool {
@@ -54,7 +53,13 @@ pub(in crate::projection) fn plan(
     let mut problems = Vec::new();
     check_annotations(key, &resolution, &mut problems);
     let mut plan = gateway_plan(key, gateway, options, &mut problems);
+    plan.requests.status = Published::of_gateway(gateway, resolution.sets.iter().copied());
     let unusable = request_addresses(key, gateway, &mut plan, &mut problems);
+    if options.role == Role::Standalone && !plan.requests.addresses.is_empty() {
+        // No controller writes the status, so it would keep what the spec no longer names for ever.
+        let Requests { published, addresses, .. } = &mut plan.requests;
+        published.retain(|ip| addresses.contains(ip));
+    }
     let outcome = resolution.outcome(unusable);
     let mut listeners = Vec::new();
     if resolution.is_accepted {
@@ -131,7 +136,6 @@ fn request_addresses(
     let requests = &mut plan.requests;
     let conditions = gateway.status.as_ref().map(|status| status.conditions.as_slice());
     requests.node_families = requests::node_families_of(conditions.unwrap_or_default());
-    requests.status = Published::of_gateway(gateway);
     requests.published.clone_from(&requests.status.addresses);
     requests.addresses_field = "spec.addresses".to_owned();
     let mut unusable = Vec::new();
@@ -161,11 +165,6 @@ fn request_addresses(
         report.invalid(format!("spec.addresses[{index}]"), message);
     }
     problems.extend(report.into_problems());
-    if !requests.addresses.is_empty() {
-        // An address that the spec no longer names is released at once.
-        let named = |ip: &IpAddr| requests.addresses.contains(ip);
-        requests.published.retain(named);
-    }
     unusable
 }
 

@@ -1,4 +1,4 @@
-//! Properties of whole worlds: Nodes, pools, namespaces, Services of both families and a fleet, with a controller that writes its
+//! Properties of whole worlds: Nodes, pools, namespaces, Services of both families, Gateways with ListenerSets and a fleet, with a controller that writes its
 //! results, and a gateway. For any order of events and any leader, the world ends in the state that one full build of it has.
 //!
 //! Addresses depend on history, because a Service keeps its addresses, but only through the statuses, so the full build starts
@@ -14,14 +14,20 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
+use serde_json::json;
 use sheave_model::{FrontendKind, FrontendSource};
 
-use self::event::{Batch, Event, GATEWAYS, Term, batches};
+use self::event::{Batch, Event, GATEWAYS, Term, batches, batches_at_one_address};
 use self::server::{Kind, Server};
 use super::super::{Authority, LoadBalancerStatus, Options, Projection, Projector, Role};
-use crate::api::store::{Dirty, ServiceKey, Store};
+use crate::api::gateway_api::Gateway;
+use crate::api::names::{FROM_GATEWAY_NODES, PORTS_PUBLISHED};
+use crate::api::published_ports;
+use crate::api::store::{Change, Dirty, ServiceKey, Store};
 use crate::controller::desired_status::{Desired, DesiredStatus};
+use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::service_object::ServiceObject;
+use crate::projection::gateway_api::conditions::LiveState;
 
 /// Number of worlds that take some ten seconds in a debug build.
 const CASES: u32 = 192;
@@ -40,13 +46,22 @@ proptest! {
 
     #[test]
     fn a_world_ends_in_what_one_full_build_gives(batches in batches()) {
-        let mut world = World::new();
-        for batch in &batches {
-            world.pass(batch)?;
-        }
-        world.settle()?;
-        world.check(true)?;
+        run(&batches)?;
     }
+
+    #[test]
+    fn at_one_address_nobody_takes_a_port_that_is_published(batches in batches_at_one_address()) {
+        run(&batches)?;
+    }
+}
+
+fn run(batches: &[Batch]) -> Checked {
+    let mut world = World::new();
+    for batch in batches {
+        world.pass(batch)?;
+    }
+    world.settle()?;
+    world.check(true)
 }
 
 type Checked = Result<(), TestCaseError>;
@@ -78,9 +93,13 @@ fn controller() -> Projector {
 
 impl World {
     fn new() -> Self {
+        let mut server = Server::default();
+        let class = json!({"metadata": {"name": "c"}, "spec": {"controllerName": "sheave.dev/gateway"}});
+        let mut store = Store::default();
+        store.apply(server.put(Kind::Class, class));
         Self {
-            server: Server::default(),
-            store: Store::default(),
+            server,
+            store,
             authority: Authority::ALL,
             controller: controller(),
             gateway: Projector::new(options(Role::Gateway)),
@@ -182,19 +201,24 @@ impl World {
             let is_refused =
                 |key: &&ServiceKey| refused.iter().any(|it| *it == (key.source, &*key.namespace, &*key.name));
             let all = objects.services.keys().chain(objects.fleet.services.keys());
+            let all = all.chain(objects.gateway_api.gateways.keys());
             let mut keys: Vec<ServiceKey> = all.filter(|key| !is_refused(key)).cloned().collect();
             if reversed {
                 keys.reverse();
             }
             let mut changes = Vec::new();
             for key in &keys {
-                let kind = match key.source {
-                    FrontendSource::Service => Kind::Service,
-                    FrontendSource::MultiClusterService if self.authority.own => Kind::MultiClusterService,
-                    FrontendSource::MultiClusterService | FrontendSource::Gateway => continue,
+                let change = match key.source {
+                    FrontendSource::Service => self.write_one(Kind::Service, key),
+                    FrontendSource::MultiClusterService if self.authority.own => {
+                        self.write_one(Kind::MultiClusterService, key)
+                    }
+                    FrontendSource::MultiClusterService => None,
+                    FrontendSource::Gateway => {
+                        let desired = self.desired_gateway(key);
+                        self.server.write_gateway(key, desired)
+                    }
                 };
-                let desired = self.desired(key);
-                let change = desired.and_then(|desired| self.server.write(kind, key, &desired));
                 if change.is_some() {
                     self.check_statuses()?;
                 }
@@ -208,6 +232,37 @@ impl World {
             self.check_tables()?;
         }
         Err(TestCaseError::fail("it goes on writing"))
+    }
+
+    fn write_one(&mut self, kind: Kind, key: &ServiceKey) -> Option<Change> {
+        let desired = self.desired(key)?;
+        self.server.write(kind, key, &desired)
+    }
+
+    /// The desired status of a Gateway, as in a term of the controller. `None` releases it.
+    fn desired_gateway(&self, key: &ServiceKey) -> Option<DesiredGateway> {
+        let gateway = self.store.objects().gateway_api.gateways.get(key)?;
+        let (status, outcome) = (self.controller.status(key)?, self.controller.gateway(key)?);
+        let (problems, failed) = (self.controller.problems_of(key), BTreeSet::new());
+        let live = LiveState {
+            status,
+            problems: &problems,
+            nodes: true,
+            unaware: None,
+            failed: &failed,
+            closed: &failed,
+        };
+        let standard = outcome.conditions(&live);
+        let shows_origin = gateway.condition(FROM_GATEWAY_NODES).is_some();
+        let from_nodes = status.node_families.name().is_some() || shows_origin;
+        let live = DesiredStatus {
+            ingress: status.ingress.clone(),
+            problems,
+            gateways: 1,
+            node_families: from_nodes.then_some(status.node_families),
+            ..DesiredStatus::default()
+        };
+        Some(DesiredGateway::new(gateway, standard, &live))
     }
 
     /// The desired state, as in a term of the controller.
@@ -265,7 +320,11 @@ impl World {
             let ips = object.ingress().iter().filter_map(|it| it.ip.as_deref()?.parse().ok()).collect();
             Some((key.clone(), (object.metadata().uid.clone(), ips)))
         });
-        published.collect()
+        let gateways = objects.gateway_api.gateways.iter().map(|(key, gateway)| {
+            let ips = addresses_of(gateway).collect();
+            (key.clone(), (gateway.metadata.uid.clone(), ips))
+        });
+        published.chain(gateways).collect()
     }
 
     /// Checks that an unchanged Service without specific requests keeps its addresses, except those of Nodes.
@@ -360,7 +419,7 @@ impl World {
     /// Ports in the statuses that are listed without the error that another object has them, by address.
     fn server_published(&self) -> BTreeMap<ServiceKey, BTreeMap<IpAddr, BTreeSet<(u16, String)>>> {
         let mut listed = Store::default();
-        [Kind::Service, Kind::MultiClusterService]
+        [Kind::Service, Kind::MultiClusterService, Kind::Gateway]
             .into_iter()
             .for_each(|kind| listed.apply(self.server.list(kind)));
         let objects = listed.objects();
@@ -377,7 +436,17 @@ impl World {
                 entries.filter_map(|it| Some((it.ip.as_deref()?.parse().ok()?, ports(it)))).collect();
             Some((key.clone(), entries))
         });
-        published.collect()
+        let of_gateway = |gateway: &Arc<Gateway>| {
+            let listed = gateway.condition(PORTS_PUBLISHED).map(|it| published_ports::read(&it.message));
+            let listed = listed.unwrap_or_default();
+            let at = |ip: IpAddr| {
+                let here = listed.iter().filter(|addr| addr.ip == ip);
+                (ip, here.map(|addr| (addr.port, addr.protocol.name().to_owned())).collect())
+            };
+            addresses_of(gateway).map(at).collect()
+        };
+        let gateways = objects.gateway_api.gateways.iter().map(|(key, it)| (key.clone(), of_gateway(it)));
+        published.chain(gateways).collect()
     }
 
     fn note_shared(&mut self) {
@@ -407,6 +476,12 @@ impl World {
         let listing = pools.filter(|pool| lists(&pool.spec.addresses, ip));
         listing.map(|pool| pool.spec.sharing).all(|it| it == crate::api::address_pool::Sharing::Cluster)
     }
+}
+
+/// Addresses in the status of a Gateway.
+fn addresses_of(gateway: &Gateway) -> impl Iterator<Item = IpAddr> {
+    let listed = gateway.status.iter().flat_map(|status| &status.addresses);
+    listed.filter_map(|it| it.value.as_deref()?.parse().ok())
 }
 
 /// The Service that an event changes or deletes.

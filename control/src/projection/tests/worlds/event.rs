@@ -55,13 +55,27 @@ pub(super) enum Term {
 
 /// The worlds, as sequences of batches.
 pub(super) fn batches() -> impl Strategy<Value = Vec<Batch>> {
+    batches_of(event())
+}
+
+/// Worlds in which all want ports of one address, which a pool lets namespaces share.
+pub(super) fn batches_at_one_address() -> impl Strategy<Value = Vec<Batch>> {
+    let pool =
+        json!({"metadata": {"name": "p0"}, "spec": {"addresses": [THE_ADDRESS], "sharing": "Cluster"}});
+    batches_of(event_at_one_address()).prop_map(move |mut batches| {
+        batches[0].events.insert(0, Event::Put(Kind::Pool, pool.clone()));
+        batches
+    })
+}
+
+fn batches_of(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<Batch>> {
     let term = prop_oneof![
         8 => Just(Term::Same),
         2 => Just(Term::New),
         2 => any::<bool>().prop_map(Term::Seats),
         1 => Just(Term::ClassSeat),
     ];
-    let events = prop::collection::vec(event(), 1..7);
+    let events = prop::collection::vec(event, 1..7);
     let listed = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(Kind::ALL.to_vec(), 1..5)];
     let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8), refused()).prop_map(
         |(events, listed, reversed, term, written, refused)| Batch {
@@ -82,6 +96,7 @@ fn refused() -> impl Strategy<Value = Vec<(FrontendSource, &'static str, &'stati
     };
     let all = of(FrontendSource::Service, &SERVICES)
         .chain(of(FrontendSource::MultiClusterService, &SERVICES[..2]))
+        .chain(of(FrontendSource::Gateway, &GATES))
         .collect::<Vec<_>>();
     prop_oneof![3 => Just(Vec::new()), 2 => subsequence(all, 1..6)]
 }
@@ -99,7 +114,38 @@ fn event() -> impl Strategy<Value = Event> {
         3 => work(),
         1 => binding().prop_map(|it| Event::Put(Kind::Binding, it)),
         1 => cluster().prop_map(|it| Event::Put(Kind::Cluster, it)),
+        1 => class().prop_map(|it| Event::Put(Kind::Class, it)),
+        4 => gateway().prop_map(|it| Event::Put(Kind::Gateway, it)),
+        3 => listener_set().prop_map(|it| Event::Put(Kind::ListenerSet, it)),
         5 => deletion(),
+    ]
+}
+
+const THE_ADDRESS: &str = "203.0.113.1";
+
+fn event_at_one_address() -> impl Strategy<Value = Event> {
+    let service = service().prop_map(|mut object| {
+        object["metadata"]["annotations"] = json!({});
+        object["spec"]["loadBalancerIP"] = json!(THE_ADDRESS);
+        object["spec"]["ipFamilies"] = json!(["IPv4"]);
+        Event::Put(Kind::Service, object)
+    });
+    let gateway = gateway().prop_map(|mut object| {
+        object["metadata"]["annotations"] = json!({});
+        object["spec"]["addresses"] = json!([{"value": THE_ADDRESS}]);
+        Event::Put(Kind::Gateway, object)
+    });
+    let gone = |kind, names: &'static [&'static str]| {
+        (select(&SPACES[..]), select(names))
+            .prop_map(move |(space, name)| Event::Delete(kind, space, name.to_owned()))
+    };
+    prop_oneof![
+        4 => service,
+        6 => gateway,
+        4 => listener_set().prop_map(|it| Event::Put(Kind::ListenerSet, it)),
+        1 => gone(Kind::Service, &SERVICES),
+        1 => gone(Kind::Gateway, &GATES),
+        1 => gone(Kind::ListenerSet, &["l0", "l1"]),
     ]
 }
 
@@ -108,6 +154,7 @@ const SERVICES: [&str; 3] = ["s0", "s1", "s2"];
 const POOLS: [&str; 3] = ["p0", "p1", "p2"];
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 const CLUSTERS: [&str; 2] = ["m1", "m2"];
+const GATES: [&str; 2] = ["g0", "g1"];
 /// Namespace and name of the gateways' Service.
 pub(super) const GATEWAYS: (&str, &str) = ("system", "gateways");
 
@@ -129,6 +176,8 @@ fn deletion() -> impl Strategy<Value = Event> {
         1 => of(Kind::CollectedWork, &["karmada-es-m1", "karmada-es-m2"], owned(&["w0", "w1"])),
         1 => of(Kind::Binding, &SPACES, owned(&SERVICES[..2])),
         1 => of(Kind::Cluster, &[""], owned(&CLUSTERS)),
+        1 => of(Kind::Gateway, &SPACES, owned(&GATES)),
+        1 => of(Kind::ListenerSet, &SPACES, owned(&["l0", "l1"])),
     ]
 }
 
@@ -421,4 +470,66 @@ fn cluster() -> impl Strategy<Value = Value> {
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         json!({"metadata": {"name": name}, "spec": {"taints": taints}, "status": {"conditions": [condition]}})
     })
+}
+
+/// The class of all Gateways. It may become that of another controller.
+pub(super) fn class() -> impl Strategy<Value = Value> {
+    prop::bool::weighted(0.8).prop_map(|ours| {
+        let controller = if ours { "sheave.dev/gateway" } else { "example.org/other" };
+        json!({"metadata": {"name": "c"}, "spec": {"controllerName": controller}})
+    })
+}
+
+/// One or two listeners, whose names stay when their ports change.
+fn listeners() -> impl Strategy<Value = Value> {
+    let protocol = select(vec!["TCP", "TCP", "UDP", "HTTP"]);
+    prop::collection::vec((80..82_u16, protocol), 1..3).prop_map(|ports| {
+        let listeners = ports
+            .into_iter()
+            .zip(["a", "b"])
+            .map(|((port, protocol), name)| json!({"name": name, "port": port, "protocol": protocol}));
+        listeners.collect()
+    })
+}
+
+fn gateway() -> impl Strategy<Value = Value> {
+    let addresses = prop_oneof![
+        2 => Just(json!([])),
+        3 => select(vec![
+            json!([{"value": "203.0.113.1"}]),
+            json!([{"value": "203.0.113.2"}]),
+            json!([{"value": "203.0.113.1"}, {"value": "203.0.113.2"}]),
+            json!([{"value": "2001:db8:f::1"}, {"value": "192.0.2.10"}]),
+        ]),
+    ];
+    let annotations = prop_oneof![
+        4 => Just(json!({})),
+        2 => select(vec![
+            json!({"sheave.dev/address-pool": "p0"}),
+            json!({"sheave.dev/address-pool": "p1"}),
+            json!({"sheave.dev/ip-families": "IPv4"}),
+            json!({"sheave.dev/renumber": "true"}),
+        ]),
+    ];
+    (select(&SPACES[..]), select(&GATES[..]), listeners(), addresses, annotations).prop_map(
+        |(namespace, name, listeners, addresses, annotations)| {
+            json!({
+                "metadata": {"namespace": namespace, "name": name, "annotations": annotations},
+                "spec": {"gatewayClassName": "c", "listeners": listeners, "addresses": addresses,
+                    "allowedListeners": {"namespaces": {"from": "All"}}},
+            })
+        },
+    )
+}
+
+fn listener_set() -> impl Strategy<Value = Value> {
+    let spaces = || select(&SPACES[..]);
+    (spaces(), select(vec!["l0", "l1"]), spaces(), select(&GATES[..]), listeners()).prop_map(
+        |(namespace, name, of, gateway, listeners)| {
+            json!({
+                "metadata": {"namespace": namespace, "name": name},
+                "spec": {"parentRef": {"namespace": of, "name": gateway}, "listeners": listeners},
+            })
+        },
+    )
 }

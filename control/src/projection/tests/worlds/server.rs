@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use crate::api::names::FINALIZER;
 use crate::api::store::{Change, Delta, ServiceKey};
 use crate::controller::desired_status::Desired;
+use crate::controller::gateway_status::GatewayApiSubject;
+use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step::{Seen, WriteStep, next_step};
@@ -28,10 +30,13 @@ pub(super) enum Kind {
     Imported,
     Binding,
     Cluster,
+    Class,
+    Gateway,
+    ListenerSet,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Service,
         Self::Slice,
         Self::Node,
@@ -44,11 +49,18 @@ impl Kind {
         Self::Imported,
         Self::Binding,
         Self::Cluster,
+        Self::Class,
+        Self::Gateway,
+        Self::ListenerSet,
     ];
 
-    /// Whether our finalizer may keep its objects, and the server counts their creations.
+    /// Whether we write its objects, and the server counts their creations.
     fn is_ours(self) -> bool {
-        matches!(self, Self::Service | Self::MultiClusterService)
+        matches!(self, Self::Service | Self::MultiClusterService) || self.has_generation()
+    }
+
+    fn has_generation(self) -> bool {
+        matches!(self, Self::Gateway | Self::ListenerSet)
     }
 }
 
@@ -83,6 +95,11 @@ impl Server {
                 }
             }
             object["metadata"]["resourceVersion"] = json!("1");
+            if kind.has_generation() {
+                let was = before.map(|it| it["metadata"]["generation"].as_i64().unwrap_or_default());
+                let changed = before.is_none_or(|it| it["spec"] != object["spec"]);
+                object["metadata"]["generation"] = json!(was.unwrap_or_default() + i64::from(changed));
+            }
         }
         if kind == Kind::Service && object["spec"]["type"] != "LoadBalancer" {
             // As in the API server (pkg/registry/core/service, `dropTypeDependentFields`).
@@ -131,6 +148,25 @@ impl Server {
         Some(self.set(kind, object))
     }
 
+    /// Executes the controller's next write to a Gateway.
+    pub(super) fn write_gateway(
+        &mut self,
+        key: &ServiceKey,
+        desired: Option<DesiredGateway>,
+    ) -> Option<Change> {
+        let at = (Kind::Gateway, (key.namespace.to_string(), key.name.to_string()));
+        let mut object = self.objects.get(&at)?.clone();
+        let subject = GatewayApiSubject::Gateway(read(&object), desired.map(Arc::new));
+        match subject.next_step(false, jiff::Timestamp::UNIX_EPOCH) {
+            WriteStep::ApplyStatus(body) | WriteStep::ClearStatus(body) => {
+                object["status"] = body["status"].clone();
+            }
+            WriteStep::RemoveRest(body) => json_patch::merge(&mut object["status"], &body["status"]),
+            _ => return None,
+        }
+        Some(self.set(Kind::Gateway, object))
+    }
+
     /// A new list of the kind.
     pub(super) fn list(&self, kind: Kind) -> Change {
         let all = self.objects.iter().filter(|((of, _), _)| *of == kind).map(|(_, object)| object);
@@ -173,6 +209,9 @@ fn change(kind: Kind, news: News<'_>) -> Change {
         Kind::Imported => Change::Imported(delta(news)),
         Kind::Binding => Change::Bindings(delta(news)),
         Kind::Cluster => Change::Clusters(delta(news)),
+        Kind::Class => Change::GatewayClasses(delta(news)),
+        Kind::Gateway => Change::Gateways(delta(news)),
+        Kind::ListenerSet => Change::ListenerSets(delta(news)),
     }
 }
 
