@@ -106,6 +106,9 @@ pub struct HealthRecord {
     /// Whether it is a Gateway rather than a Service.
     #[serde(default)]
     pub of_gateway: bool,
+    /// Another object whose settings count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings_of: Option<String>,
     /// Whether the port is for UDP rather than TCP.
     pub udp: bool,
     /// The endpoint.
@@ -177,6 +180,9 @@ pub struct ConnectionCount {
     /// Whether it is a Gateway rather than a Service.
     #[serde(default)]
     pub of_gateway: bool,
+    /// Another object whose settings count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings_of: Option<String>,
     /// Number of open connections and flows.
     pub open: u32,
 }

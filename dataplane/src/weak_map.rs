@@ -50,11 +50,6 @@ impl<K: Hash + Eq, V> WeakMap<K, V> {
             value
         })
     }
-
-    /// Stops sharing the value.
-    pub(crate) fn remove(&mut self, key: &K) {
-        self.known.remove(key);
-    }
 }
 
 /// Identity of a Service with frontends.

@@ -381,7 +381,14 @@ async fn a_successor_is_told_what_is_left_until_nothing_is() {
     let lifeline = predecessor.into_lifeline();
     let count = |number: u32| {
         let (namespace, name) = ("n".repeat(63), format!("{number:063}"));
-        ConnectionCount { namespace, name, of_fleet: false, of_gateway: false, open: number }
+        ConnectionCount {
+            namespace,
+            name,
+            of_fleet: false,
+            of_gateway: false,
+            settings_of: None,
+            open: number,
+        }
     };
     let counts: Vec<_> = (0..300).map(count).collect();
     assert!(successor.connections(&counts, Duration::ZERO).await);
@@ -406,6 +413,7 @@ async fn a_successor_that_does_not_read_is_told_as_soon_as_it_does_if_that_is_wa
             name: name(number),
             of_fleet: false,
             of_gateway: false,
+            settings_of: Some(format!("ListenerSet {0}/{0}", "s".repeat(63))),
             open,
         };
         (0..MOST_RECORDS as u32).map(count).collect::<Vec<_>>()

@@ -348,6 +348,7 @@ pub(super) fn build_frontend(
             name: plan.key().name.clone(),
             port_name: port.name.clone(),
             protocol: port.protocol,
+            settings_of: plan.settings_of.clone(),
         },
         affinity: plan.affinity,
         source_ranges,

@@ -60,6 +60,8 @@ pub(super) struct Plan {
     pub(super) logged: LogSample,
     pub(super) health: Arc<HealthPolicy>,
     pub(super) health_check_port: Option<u16>,
+    /// See [`sheave_model::ServicePort::settings_of`].
+    pub(super) settings_of: Option<Arc<str>>,
     /// Clusters that serve it; `None` means only the gateway's own.
     pub(super) fleet: Option<MultiClusterPlan>,
     /// Listeners, if it is a Gateway.

@@ -78,6 +78,7 @@ pub(super) fn read<'a>(
         timeouts: limits::timeouts(service, &mut report),
         logged: annotations::logged(service, options.logged, &mut report),
         health: health::read(service, &options.health, &mut report),
+        settings_of: None,
         health_check_port: health_checks::port(spec, &kinds, policies.external, &mut report),
         ports,
         listed_ports,

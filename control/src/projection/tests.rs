@@ -8,6 +8,7 @@ mod fields;
 mod fleet;
 mod fleet_limits;
 mod fleet_rounds;
+mod gateway_settings;
 mod gateway_worlds;
 mod history;
 mod hostile;

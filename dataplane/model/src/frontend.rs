@@ -153,7 +153,7 @@ pub enum FrontendSource {
     Gateway,
 }
 
-/// One port of one Service: the scope of session affinity and health, and the label of metrics. Cheap to clone.
+/// One port of one Service: the scope of session affinity, limits and health, and the label of metrics. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServicePort {
     /// Kind of the object: a Service and a MultiClusterService may have the same name.
@@ -166,6 +166,9 @@ pub struct ServicePort {
     pub port_name: Arc<str>,
     /// The port's protocol.
     pub protocol: Protocol,
+    /// Another object whose settings count here in place of the Service's own: limits of a ListenerSet, or the health check of a
+    /// route. What is counted and judged by them is kept apart.
+    pub settings_of: Option<Arc<str>>,
 }
 
 /// Formats as `namespace/name`, without the port: how users name a Service.

@@ -66,6 +66,7 @@ pub fn frontend(number: u32, algorithm: Algorithm, endpoints: &[(u32, u16)]) -> 
             name: format!("web-{number}").into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
+            settings_of: None,
         },
         affinity: Affinity::None,
         source_ranges: Arc::new(SourceRanges::default()),

@@ -198,6 +198,7 @@ mod stable_hash {
             name: "web".into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
+            settings_of: None,
         };
         assert_eq!(hash::service_port(&port), 0xf1b9_91ae_360a_6aaf);
         let of_fleet = ServicePort { source: FrontendSource::MultiClusterService, ..port };

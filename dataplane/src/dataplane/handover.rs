@@ -15,9 +15,9 @@ use super::Dataplane;
 use crate::handover::{
     AffinityRecord, ConnectionCount, HandedFlow, HandedSocket, HealthRecord, SocketRole, source,
 };
+use crate::limits::service::LimiterId;
 use crate::paths::FormerPaths;
 use crate::udp::local_ports::claim;
-use crate::weak_map::ServiceId;
 use crate::worker::Command;
 
 /// Listeners that a process hands over before it pauses.
@@ -107,11 +107,12 @@ impl Dataplane {
 
     /// Number of connections and flows of each Service with limits.
     pub fn connection_counts(&self) -> Vec<ConnectionCount> {
-        let count = |((source, namespace, name), open): (ServiceId, u32)| ConnectionCount {
-            namespace: namespace.to_string(),
-            name: name.to_string(),
+        let count = |(LimiterId { service: (source, namespace, name), settings_of }, open)| ConnectionCount {
+            namespace: String::from(&*namespace),
+            name: String::from(&*name),
             of_fleet: source == FrontendSource::MultiClusterService,
             of_gateway: source == FrontendSource::Gateway,
+            settings_of: settings_of.as_deref().map(str::to_owned),
             open,
         };
         self.table.load().limiters().counts().into_iter().map(count).collect()
@@ -121,10 +122,11 @@ impl Dataplane {
     /// [forgotten](Self::forget_elsewhere) or the number is updated. Limits per client do not include them.
     pub fn count_elsewhere(&self, counts: &[ConnectionCount]) {
         let table = self.table.load();
-        for ConnectionCount { namespace, name, of_fleet, of_gateway, open } in counts {
+        for ConnectionCount { namespace, name, of_fleet, of_gateway, settings_of, open } in counts {
             let source = source(*of_fleet, *of_gateway);
             let service = (source, namespace.as_str().into(), name.as_str().into());
-            table.limiters().count_elsewhere(&service, *open);
+            let settings_of = settings_of.as_deref().map(Into::into);
+            table.limiters().count_elsewhere(&LimiterId { service, settings_of }, *open);
         }
     }
 

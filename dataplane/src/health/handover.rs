@@ -25,6 +25,7 @@ impl Health {
                 port: service.port_name.to_string(),
                 of_fleet: service.source == FrontendSource::MultiClusterService,
                 of_gateway: service.source == FrontendSource::Gateway,
+                settings_of: service.settings_of.as_deref().map(str::to_owned),
                 udp: service.protocol == Protocol::Udp,
                 endpoint: *addr,
                 unhealthy: self
@@ -70,13 +71,14 @@ impl Health {
 }
 
 fn key_of(record: &HealthRecord) -> EndpointKey {
-    let HealthRecord { namespace, name, port, of_fleet, of_gateway, udp, endpoint, .. } = record;
+    let HealthRecord { namespace, name, port, of_fleet, of_gateway, settings_of, udp, endpoint, .. } = record;
     let service = ServicePort {
         source: source(*of_fleet, *of_gateway),
         namespace: namespace.as_str().into(),
         name: name.as_str().into(),
         port_name: port.as_str().into(),
         protocol: if *udp { Protocol::Udp } else { Protocol::Tcp },
+        settings_of: settings_of.as_deref().map(Into::into),
     };
     EndpointKey { service, addr: *endpoint }
 }

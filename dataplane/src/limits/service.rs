@@ -1,5 +1,5 @@
 //! Limits of one Service: how many connections and flows it may have, and how many new ones per second, in total and per client. All its
-//! frontends and all workers share one limiter; a Service without limits has none. A client is an IPv4 address or an IPv6 network, since
+//! frontends and all workers share one limiter, except for those of a ListenerSet with limits of its own; a Service without limits has none. A client is an IPv4 address or an IPv6 network, since
 //! a host may use any address of its own network.
 
 use std::net::IpAddr;
@@ -262,33 +262,43 @@ impl Clients {
     }
 }
 
+/// The frontends that share a limiter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LimiterId {
+    pub(crate) service: ServiceId,
+    /// See [`ServicePort::settings_of`](sheave_model::ServicePort::settings_of).
+    pub(crate) settings_of: Option<Arc<str>>,
+}
+
 /// Limiters of all Services with limits. They are reused across tables, so that open connections stay counted.
 #[derive(Debug, Default)]
-pub(crate) struct Limiters(Mutex<WeakMap<ServiceId, Limiter>>);
+pub(crate) struct Limiters(Mutex<WeakMap<LimiterId, Limiter>>);
 
 impl Limiters {
-    /// The limiter of a frontend's Service, updated to the current limits; `None` without limits.
+    /// The limiter of a frontend, updated to the current limits; `None` without limits. What is open stays counted until it ends,
+    /// whatever the limits were meanwhile.
     pub(crate) fn get(&self, frontend: &Frontend) -> Option<Arc<Limiter>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !frontend.limits.any() {
-            known.remove(&service_id(frontend));
             return None;
         }
-        let limiter = known.get_or_insert(service_id(frontend), || Limiter::new(&frontend.limits));
+        let id =
+            LimiterId { service: service_id(frontend), settings_of: frontend.service.settings_of.clone() };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let limiter = known.get_or_insert(id, || Limiter::new(&frontend.limits));
         limiter.set(&frontend.limits);
         Some(limiter)
     }
 
     /// Number of open connections and flows of each Service in this process.
-    pub(crate) fn counts(&self) -> Vec<(ServiceId, u32)> {
+    pub(crate) fn counts(&self) -> Vec<(LimiterId, u32)> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(id, limiter)| (id.clone(), limiter.open.load(Ordering::Relaxed))).collect()
     }
 
     /// Sets the number of connections that this Service has in another process, which count here, too.
-    pub(crate) fn count_elsewhere(&self, service: &ServiceId, open: u32) {
+    pub(crate) fn count_elsewhere(&self, id: &LimiterId, open: u32) {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(limiter) = known.get(service) {
+        if let Some(limiter) = known.get(id) {
             limiter.elsewhere.store(open, Ordering::Relaxed);
         }
     }

@@ -25,6 +25,11 @@ pub(in crate::projection) const AFFINITY: &str = "sheave.dev/affinity";
 
 /// Annotations that count on a Gateway alone.
 const ADDRESSES: [&str; 3] = [ADDRESS_POOL, RENUMBER, IP_FAMILIES];
+/// Annotations about what is counted for all listeners with them together.
+const LIMITS: [&str; 4] =
+    [MAX_CONNECTIONS, MAX_CONNECTION_RATE, MAX_CONNECTIONS_PER_CLIENT, MAX_CONNECTION_RATE_PER_CLIENT];
+/// Annotations about what is found out about endpoints.
+const JUDGING: [&str; 2] = [HEALTH_CHECK, SLOW_START];
 /// Annotations about the sockets of listeners, on a Gateway or ListenerSet.
 const SOCKET: [&str; 9] = [
     SOURCE_RANGES,
@@ -92,6 +97,21 @@ pub(in crate::projection) fn check(kind: AnnotatedKind, metadata: &ObjectMeta, r
         };
         report.invalid(field(name), format!("no such annotation here; it has no effect ({hint})"));
     }
+}
+
+/// Whether an object limits its listeners itself. What they have open counts for them alone then, limits of the Gateway included.
+pub(in crate::projection) fn has_limits(metadata: &ObjectMeta) -> bool {
+    has_any(metadata, &LIMITS)
+}
+
+/// Whether an object says itself how its endpoints are judged.
+pub(in crate::projection) fn has_judgement(metadata: &ObjectMeta) -> bool {
+    has_any(metadata, &JUDGING)
+}
+
+fn has_any(metadata: &ObjectMeta, names: &[&str]) -> bool {
+    let annotations = metadata.annotations.iter().flat_map(BTreeMap::keys);
+    annotations.into_iter().any(|name| names.contains(&name.as_str()))
 }
 
 /// Annotations that count together, each from the nearest object that has it.

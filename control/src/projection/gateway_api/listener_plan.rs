@@ -15,7 +15,7 @@ use crate::api::gateway_api::{ListenerSet, transport};
 use crate::api::kinds::object_key;
 use crate::api::objects::Objects;
 use crate::api::service_key::ServiceKey;
-use crate::projection::annotations::gateway_api::Merged;
+use crate::projection::annotations::gateway_api::{self, Merged};
 use crate::projection::options::Options;
 use crate::projection::plan::{GatewayPlan, ListenerPlan, NamesPlan};
 use crate::projection::ports::PlannedPort;
@@ -105,7 +105,10 @@ impl ListenerPlanning<'_> {
             }
         }
         let port = service_port(&planned_port(listener));
-        let plan = Box::new(split::listener(key, port, &merged, options, &mut problems));
+        let mut plan = Box::new(split::listener(key, port, &merged, options, &mut problems));
+        let limited_by = inputs.set.iter().filter(|set| gateway_api::has_limits(&set.metadata));
+        let limited_by = limited_by.map(|set| ListenerSet::object(&object_key(&set.metadata)).to_string());
+        plan.settings_of = limited_by.map(Into::into).next();
         let route = inputs.route.as_ref().map(|(route, _)| route.key().to_string().into());
         let superseded = inputs.superseded;
         Arc::new(ListenerPlan { plan, route, superseded, parts, names, problems, inputs })

@@ -14,7 +14,7 @@ use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::api::routes::AnyRoute;
 use crate::api::service_key::ServiceKey;
-use crate::projection::annotations::gateway_api::{AFFINITY, Merged, SOURCE_RANGES};
+use crate::projection::annotations::gateway_api::{self, AFFINITY, Merged, SOURCE_RANGES};
 use crate::projection::annotations::{self};
 use crate::projection::class::FrontendKinds;
 use crate::projection::multi_cluster;
@@ -81,6 +81,10 @@ fn pool(
         status: None,
     };
     let mut plan = read_as_service(key, &service, options, &merged, problems);
+    // What a route or ServiceImport finds out about an endpoint is not the Service's, which has clients of its own.
+    let judge = gateway_api::has_judgement(route.metadata()).then(|| route.key().object());
+    let judge = judge.or_else(|| is_import.then(|| import_object(key)));
+    plan.settings_of = judge.map(|object| object.to_string().into());
     if is_import {
         plan.fleet = Some(fleet(key, &service, objects, options, &merged, problems));
     }

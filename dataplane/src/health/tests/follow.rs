@@ -46,6 +46,7 @@ impl Rig {
             port: service.port_name.to_string(),
             of_fleet: service.source == FrontendSource::MultiClusterService,
             of_gateway: false,
+            settings_of: service.settings_of.as_deref().map(str::to_owned),
             udp: false,
             endpoint,
             unhealthy: Some(HandedVerdict { why: "refused".to_owned(), for_millis: 0 }),
@@ -109,18 +110,32 @@ async fn a_service_of_several_clusters_judges_for_itself_beside_one_of_its_name(
     let local = of_service(&[endpoint], Duration::ZERO);
     let mut fleet = Frontend { addr: FrontendAddr { port: 81, ..local.addr }, ..local.clone() };
     fleet.service.source = FrontendSource::MultiClusterService;
-    for (ejected, other) in [(&local, &fleet), (&fleet, &local)] {
-        let mut rig = Rig::new(&[&local, &fleet]);
+    judge_for_themselves(&local, &fleet, endpoint);
+}
+
+/// Checks that what one frontend finds of an endpoint does not count for the other one, before and after a take-over.
+fn judge_for_themselves(one: &Frontend, two: &Frontend, endpoint: EndpointAddr) {
+    for (ejected, other) in [(one, two), (two, one)] {
+        let mut rig = Rig::new(&[one, two]);
         rig.eject(ejected, endpoint);
         assert!(rig.known.is_unhealthy(&ejected.service, endpoint));
         assert!(!rig.known.is_unhealthy(&other.service, endpoint), "{other:?}");
         // A process that takes over has the same state.
-        let mut next = Rig::new(&[&local, &fleet]);
+        let mut next = Rig::new(&[one, two]);
         next.health.restore(rig.health.records());
         next.update();
         assert!(next.known.is_unhealthy(&ejected.service, endpoint));
         assert!(!next.known.is_unhealthy(&other.service, endpoint), "{other:?}");
     }
+}
+
+#[tokio::test]
+async fn a_route_with_a_check_of_its_own_judges_for_itself_beside_the_service() {
+    let endpoint = endpoint_at(1);
+    let service = of_service(&[endpoint], Duration::ZERO);
+    let mut pool = Frontend { addr: FrontendAddr { port: 81, ..service.addr }, ..service.clone() };
+    pool.service.settings_of = Some("TCPRoute shop/a".into());
+    judge_for_themselves(&service, &pool, endpoint);
 }
 
 #[tokio::test]

@@ -174,6 +174,29 @@ fn frontends_of_a_service_share_and_new_limits_count_what_is_open() {
     assert_eq!(first.admit(CLIENT, Instant::now()).unwrap_err(), ShedReason::Connections);
 }
 
+/// As two ListenerSets of one Gateway.
+#[test]
+fn limits_of_another_object_count_for_themselves_and_frontends_without_limits_change_nothing() {
+    let limiters = Limiters::default();
+    let shaped = |number, owner: Option<&str>, limits| {
+        let mut frontend = frontend(number, Algorithm::Random, &[(1, 100)]);
+        (frontend.limits, frontend.service.name) = (limits, "same".into());
+        frontend.service.settings_of = owner.map(Into::into);
+        frontend
+    };
+    let few = limiters.get(&shaped(1, Some("few"), service([2, 0, 0, 0]))).unwrap();
+    let many = limiters.get(&shaped(2, Some("many"), service([100, 0, 0, 0]))).unwrap();
+    assert!(limiters.get(&shaped(3, None, ServiceLimits::default())).is_none());
+    assert!(limiters.get(&shaped(4, Some("none"), ServiceLimits::default())).is_none());
+    let now = few.epoch;
+    let open: Vec<_> = std::iter::from_fn(|| few.admit(CLIENT, now).ok()).collect();
+    assert_eq!((open.len(), open_at_once(&many, now)), (2, 100));
+    let again = limiters.get(&shaped(1, Some("few"), service([3, 0, 0, 0]))).unwrap();
+    assert_eq!(open_at_once(&again, now), 1, "what is open stays counted");
+    let counted: Vec<_> = limiters.counts().into_iter().map(|(id, open)| (id.settings_of, open)).collect();
+    assert!(counted.contains(&(Some("few".into()), 2)) && counted.contains(&(Some("many".into()), 0)));
+}
+
 /// The state after a takeover.
 #[test]
 fn what_a_service_has_in_another_process_counts_until_it_has_ended() {
@@ -191,7 +214,9 @@ fn what_a_service_has_in_another_process_counts_until_it_has_ended() {
     }
     limiters.count_elsewhere(web, 3);
     assert!(!limiter.has_room_again());
-    limiters.count_elsewhere(&(web.0, Arc::clone(&web.1), "another".into()), 0);
+    let mut another = web.clone();
+    another.service.2 = "another".into();
+    limiters.count_elsewhere(&another, 0);
     assert_eq!(open_at_once(&limiter, now), 0, "said of another Service");
     limiters.forget_elsewhere();
     assert_eq!(open_at_once(&limiter, now), 3);

@@ -17,6 +17,7 @@ fn scope(port_name: &str) -> Scope {
         name: "web".into(),
         port_name: port_name.into(),
         protocol: Protocol::Tcp,
+        settings_of: None,
     };
     Scope::of(&port, AffinityScope::Port)
 }

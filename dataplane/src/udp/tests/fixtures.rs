@@ -31,6 +31,7 @@ pub(in crate::udp) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, E
             name: format!("dns-{}", addr.port).into(),
             port_name: "dns".into(),
             protocol: Protocol::Udp,
+            settings_of: None,
         },
         external: route.clone(),
         internal: route,

@@ -69,6 +69,7 @@ pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
             name: format!("web-{number}").into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
+            settings_of: None,
         },
         affinity: Affinity::None,
         source_ranges: Arc::default(),

@@ -49,6 +49,7 @@ fn frontend(ip: &str, port: u16) -> Frontend {
             name: "web".into(),
             port_name: "http".into(),
             protocol: Protocol::Tcp,
+            settings_of: None,
         },
         affinity: Affinity::ClientIp { timeout: Duration::from_secs(10800), scope: AffinityScope::Port },
         source_ranges: Arc::new(SourceRanges::new(vec!["10.0.0.0/8".parse().unwrap()])),
