@@ -319,9 +319,12 @@ impl Dataplane {
     /// where it would intercept traffic of other processes. A frontend there fails with `AddrInUse`, as it does anyway if it has its
     /// own sockets.
     pub fn reserve(&mut self, servers: BTreeSet<SocketAddr>, machine: BTreeSet<IpAddr>) {
-        self.kernel.set_machine(machine.clone());
+        let moved = self.kernel.set_machine(machine.clone(), &self.table.load());
         let taken = self.listeners.reserve(servers, machine, &self.workers);
-        self.open_again(&taken);
+        self.open_again(taken.iter().chain(&moved));
+        if !moved.is_empty() {
+            self.kernel.tell();
+        }
     }
 
     /// Sets the addresses that this machine has for frontends alone. Ports without an open frontend are refused there as if nothing

@@ -150,19 +150,38 @@ impl KernelPath {
         self.unsent.complete |= !std::mem::replace(&mut self.complete, true);
     }
 
-    /// Sets the addresses where ports without a frontend belong to other programs of the machine.
-    pub(crate) fn set_machine(&mut self, addresses: BTreeSet<IpAddr>) {
-        if self.machine != addresses {
-            self.machine = addresses;
-            self.unsent.machine = Some(self.machine.clone());
+    /// Sets the addresses where ports belong to other programs of the machine, unless the proxy has got them. Returns the frontends
+    /// whose listeners have to follow: the kernel carries none there, since it would take the port of a program that listens.
+    pub(crate) fn set_machine(
+        &mut self,
+        addresses: BTreeSet<IpAddr>,
+        active: &ActiveTable,
+    ) -> Vec<FrontendAddr> {
+        if self.machine == addresses {
+            return Vec::new();
         }
+        let moved: BTreeSet<IpAddr> = self.machine.symmetric_difference(&addresses).copied().collect();
+        self.machine = addresses;
+        self.unsent.machine = Some(self.machine.clone());
+        self.set_errors(self.errors.clone());
+        if self.writer.is_none() {
+            return Vec::new();
+        }
+        let frontends = active.table().frontends().iter().filter(|it| moved.contains(&it.addr.ip));
+        let there: Vec<_> = frontends.filter(|it| it.kernel_path().is_ok()).map(|it| it.addr).collect();
+        self.note(active, there.clone());
+        there
+    }
+
+    fn set_errors(&mut self, errors: KernelPathErrors) {
+        self.errors = errors.with_machine(self.machine.clone());
     }
 
     /// Starts the thread, and notes every frontend: the kernel refuses what it does not know of an address that it serves.
     fn start(&mut self, active: &ActiveTable) -> bool {
         match Writer::start((self.open)(), Arc::clone(&self.seen)) {
             Ok(writer) => {
-                self.errors = writer.progress().obstacles;
+                self.set_errors(writer.progress().obstacles);
                 self.writer = Some(writer);
                 self.unsent.machine = Some(self.machine.clone());
                 self.unsent.complete = self.complete;
@@ -172,7 +191,7 @@ impl KernelPath {
             }
             Err(error) => {
                 let error = KernelPathError::new(format_args!("no thread can be started: {error}"));
-                self.errors = KernelPathErrors::new(Some(error.clone()), Some(error));
+                self.set_errors(KernelPathErrors::new(Some(error.clone()), Some(error)));
                 false
             }
         }
@@ -188,7 +207,8 @@ impl KernelPath {
 
     fn note(&mut self, active: &ActiveTable, changed: Vec<FrontendAddr>) {
         for addr in changed {
-            let reachable = self.failure.is_some() || self.errors.of(addr.ip).is_none();
+            let allowed = !self.errors.is_machine(addr.ip);
+            let reachable = allowed && (self.failure.is_some() || self.errors.of(addr.ip).is_none());
             let frontend = active.get(addr);
             let forwarding = frontend.map(|frontend| {
                 if reachable && frontend.spec().kernel_path().is_ok() {
@@ -292,6 +312,7 @@ impl KernelPath {
             Some(error) => KernelPathErrors::new(Some(error.clone()), Some(error.clone())),
             None => progress.obstacles,
         };
+        let errors = errors.with_machine(self.machine.clone());
         if self.errors != errors && !failed {
             self.errors = errors;
             return self.note_all(active);

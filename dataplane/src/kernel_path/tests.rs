@@ -204,6 +204,30 @@ fn what_an_earlier_process_left_stays_until_the_table_has_every_frontend() {
 }
 
 #[test]
+fn ports_at_addresses_of_the_machine_stay_with_its_programs() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    let [own, other] = [1, 2].map(frontend_addr);
+    assert!(path.set_machine([own.ip].into(), &active).is_empty());
+    apply(&mut path, &mut active, [1, 2].map(|number| asking(number, &[(number, 1)])));
+    until(&mut path, &active, carried(other));
+    let is_taken = |addr: FrontendAddr| {
+        kernel.with(|it| {
+            it.elements.iter().any(|it| matches!(it, Element::Service(of, Action::Choose(_)) if *of == addr))
+        })
+    };
+    assert!(!path.carries(own) && !is_taken(own) && is_taken(other));
+    assert_eq!((path.proxying(own), path.errors().of(own.ip).is_some()), (Proxying::Listens, true));
+    // The machine gets and loses addresses.
+    let both = path.set_machine([other.ip].into(), &active);
+    assert_eq!(both, [own, other]);
+    assert_eq!((path.proxying(other), path.carries(other)), (Proxying::Listens, false));
+    path.tell();
+    until(&mut path, &active, |path| path.carries(own) && path.awaited().is_none());
+    assert!(is_taken(own) && !is_taken(other));
+}
+
+#[test]
 fn flows_to_endpoints_that_left_while_nobody_told_the_kernel_end() {
     let kernel = Fake::default();
     let old = udp(asking(1, &[(1, 1), (2, 1)]));
