@@ -21,6 +21,7 @@ mod listener;
 mod log_throttle;
 mod memory;
 mod paths;
+mod port_search;
 pub mod proxy_protocol;
 pub mod select;
 mod splitmix64;

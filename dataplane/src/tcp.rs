@@ -10,7 +10,6 @@ mod connect;
 mod connection_table;
 mod idle_clock;
 mod pipe_pool;
-mod port_search;
 mod read_client_hello;
 mod read_proxy_header;
 mod relay;
@@ -39,7 +38,6 @@ use accept::Listeners;
 use connection_table::ConnectionTable;
 pub(crate) use pipe_pool::PipeBudget;
 use pipe_pool::PipePool;
-pub(crate) use port_search::warn_of_slow_connects;
 use splice::RelayBuffers;
 
 /// Pause after a shortage of the resources that sockets need. Neither clients nor endpoints cause it, and the kernel's queues hold the

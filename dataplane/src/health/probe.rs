@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use sheave_model::{Check, CheckKind, EndpointAddr};
-use socket2::SockRef;
+use socket2::{Domain, Protocol as SocketProtocol, SockRef, Socket, Type};
 use thiserror::Error;
-use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::Instant;
 
 use super::grpc::{self, GrpcError};
 use crate::paths::Paths;
+use crate::port_search::PortSearch;
 use crate::sys::errnos::is_local_shortage;
 
 /// Maximum length of the status line. The code is within the first dozen bytes.
@@ -19,6 +20,11 @@ const STATUS_LINE: usize = 256;
 
 /// Delay from which a timeout shows nothing about the endpoint: its answer may have arrived.
 const STANDSTILL: Duration = Duration::from_millis(500);
+
+thread_local! {
+    /// The thread of the probes applies tables, too, and must not wait while the kernel looks for a port.
+    static PORTS: PortSearch = PortSearch::new();
+}
 
 /// Reason why a check failed.
 #[derive(Debug, Error)]
@@ -87,9 +93,20 @@ pub(super) async fn run(endpoint: EndpointAddr, check: &Check, paths: &Paths) ->
 /// # Errors
 /// Returns an error if socket(2) or connect(2) fails, or if the endpoint's path cannot be used.
 pub(super) async fn connect(endpoint: EndpointAddr, paths: &Paths) -> io::Result<TcpStream> {
-    let socket = if endpoint.ip.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    paths.bind(&SockRef::from(&socket), endpoint.path)?;
-    socket.connect(endpoint.socket_addr()).await
+    let (to, kind) = (endpoint.socket_addr(), Type::STREAM.nonblocking().cloexec());
+    let socket = Socket::new(Domain::for_address(to), kind, Some(SocketProtocol::TCP))?;
+    paths.bind(&socket, endpoint.path)?;
+    PORTS.with(|ports| {
+        let now = Instant::now().into_std();
+        ports.check(endpoint, now)?;
+        ports.connect(&socket, None, endpoint, now)
+    })?;
+    let stream = TcpStream::from_std(socket.into())?;
+    stream.writable().await?;
+    match stream.take_error()? {
+        None => Ok(stream),
+        Some(error) => Err(error),
+    }
 }
 
 /// Sends a datagram and waits for its answer. The socket is connected, so an ICMP error ends the wait.
@@ -169,6 +186,8 @@ mod tests {
     use std::io::{Read, Write};
 
     use super::*;
+    use crate::port_search::{BLOCK, USED_OF_BLOCK};
+    use crate::sys::port_range::port_range;
 
     #[tokio::test]
     #[expect(clippy::disallowed_methods, reason = "it is this thread that is to stand still")]
@@ -190,6 +209,22 @@ mod tests {
         std::thread::sleep(timeout + 2 * STANDSTILL);
         let error = checking.await.unwrap().unwrap_err();
         assert!(matches!(error, ProbeError::Standstill) && error.is_own(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn ports_are_searched_as_workers_search_them() {
+        let server = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), server.local_addr().unwrap().port());
+        let first = *port_range().start();
+        let (mut streams, mut spared) = (Vec::new(), 0);
+        for _ in 0..64 {
+            let stream = connect(endpoint, &Paths::default()).await.unwrap();
+            let port = stream.local_addr().unwrap().port();
+            spared += u32::from((port - first) % BLOCK >= USED_OF_BLOCK);
+            streams.push(stream);
+        }
+        // The last block may be shorter.
+        assert!(spared <= 1, "{spared}");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use sheave_model::{ClientSource, EndpointAddr};
 use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 
 use super::SHORTAGE_PAUSE;
-use super::port_search::PortSearch;
 use super::stream::Stream;
 use crate::health::ConnectedFrom;
+use crate::port_search::PortSearch;
 use crate::select::Picked;
 use crate::sys::bind::bind_transparent;
 use crate::sys::epoll::Watch;
@@ -106,7 +106,7 @@ impl Dial {
             bind_transparent(&socket, client.ip())?;
         }
         let stream = Stream::to_connect(socket);
-        ports.connect(&stream, self.source_addr, endpoint, worker.now())?;
+        ports.connect(stream.socket(), self.source_addr, endpoint, worker.now())?;
         worker.poller.add(stream.socket(), Watch::Stream, Token::Endpoint(key).into())?;
         self.stream = Some(stream);
         Ok(())

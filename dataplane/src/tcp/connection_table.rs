@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::idle_clock::{IdleClock, Tick, ticks};
-use super::port_search::PortSearch;
 use super::relay::{Moved, Peer, Relay, RelayState};
 use super::session::Session;
 use super::setup::{self, Established, Setup, SetupContext, SetupStep};
 use super::splice::RelayBuffers;
 use crate::counters::CloseReason;
+use crate::port_search::PortSearch;
 use crate::select::ActiveFrontend;
 use crate::sys::epoll::Readiness;
 #[cfg(test)]

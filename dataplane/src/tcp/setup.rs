@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 
 use super::connect::Dial;
-use super::port_search::PortSearch;
 use super::read_client_hello::{ClientHello, HELLO_TIMEOUT, HelloRead, HelloReader, ServerNameError};
 use super::read_proxy_header::{HeaderRead, HeaderReader, ProxyHeader, ProxyHeaderError};
 use super::session::Session;
@@ -20,6 +19,7 @@ use super::splice::{Direction, RelayBuffers};
 use super::stream::Stream;
 use crate::connection_log::LoggedConnection;
 use crate::counters::CloseReason;
+use crate::port_search::PortSearch;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::select::{ActiveFrontend, PartId};
 use crate::sys::epoll::{Readiness, Watch};

@@ -6,11 +6,10 @@
 //! nothing, and the socket counts as readable until a call has returned the error or `EAGAIN`.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 
 use socket2::{Socket, TcpKeepalive};
 
-use crate::sys::Errno;
 use crate::sys::epoll::Readiness;
 use crate::sys::pipe::Pipe;
 use crate::sys::sockets::{KEEPALIVE_IDLE, reset_on_close};
@@ -98,17 +97,6 @@ impl Stream {
     pub(super) fn acknowledge(&mut self) {
         if std::mem::take(&mut self.acknowledges_late) {
             drop(self.socket.set_tcp_quickack(true));
-        }
-    }
-
-    /// Starts to connect.
-    ///
-    /// # Errors
-    /// Returns an error if connect(2) fails; `EINPROGRESS` is no failure.
-    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
-        match self.socket.connect(&to.into()) {
-            Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => Ok(()),
-            outcome => outcome,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Search for local ports towards endpoints. connect(2) tries every even port of the machine's range before an odd one, and a port stays in
 //! TIME_WAIT for a minute if the gateway closed first. From about 14,000 such ports on, each connect takes milliseconds
-//! (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), during which the worker serves nothing. Each connect is therefore restricted to a
+//! (`__inet_hash_connect` in net/ipv4/inet_hashtables.c), during which the thread does nothing else. Each connect is therefore restricted to a
 //! few ports at a time, those that have not been tried for longest.
 //!
 //! Like the kernel (RFC 6056, section 3.3.3), the search walks through the range from an offset that differs for each pair of addresses and
@@ -15,17 +15,16 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use sheave_model::EndpointAddr;
+use socket2::Socket;
 
-use super::SHORTAGE_PAUSE;
-use super::stream::Stream;
 use crate::sys::Errno;
 use crate::sys::errnos::is_out_of_tcp_ports;
 use crate::sys::port_range::{can_narrow_port_range, narrow_port_range, port_range, reuses_ports_early};
 
 /// Block size of the walk. The last ports of each block are used only if the others are scarce: bind(2) for other programs needs ports that
 /// no connection uses at all.
-const BLOCK: u16 = 16;
-const USED_OF_BLOCK: u16 = 12;
+pub(crate) const BLOCK: u16 = 16;
+pub(crate) const USED_OF_BLOCK: u16 = 12;
 
 /// Number of ports offered to connect(2), one part of the range after another. It checks all of them in a tenth of a millisecond. With 98
 /// of 100 ports in use, it still nearly always finds one.
@@ -34,7 +33,10 @@ const SHOWN: [u16; 4] = [USED_OF_BLOCK, USED_OF_BLOCK, 128, 512];
 /// Duration from which a connect counts as slow: it has checked thousands of ports.
 const SLOW: Duration = Duration::from_millis(1);
 
-/// Port search of one worker.
+/// How long an endpoint without a free port is left alone.
+const CROWDED: Duration = Duration::from_millis(100);
+
+/// Port search of one thread.
 pub(crate) struct PortSearch {
     /// The machine's port range; `None` if the kernel cannot restrict the ports of a socket.
     range: RefCell<Option<RangeInclusive<u16>>>,
@@ -46,7 +48,7 @@ pub(crate) struct PortSearch {
 }
 
 impl PortSearch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             range: RefCell::new(can_narrow_port_range().then(port_range)),
             keys: RandomState::new(),
@@ -59,32 +61,32 @@ impl PortSearch {
     ///
     /// # Errors
     /// Returns `EADDRNOTAVAIL` if the endpoint is crowded.
-    pub(super) fn check(&self, endpoint: EndpointAddr, now: Instant) -> io::Result<()> {
+    pub(crate) fn check(&self, endpoint: EndpointAddr, now: Instant) -> io::Result<()> {
         match self.crowded.borrow().get(&endpoint).is_some_and(|until| now < *until) {
             true => Err(Errno::EADDRNOTAVAIL.into()),
             false => Ok(()),
         }
     }
 
-    /// Starts to connect `stream` from the address of `source`, to which it is bound, or from the gateway's. The port of `source` is used
+    /// Starts to connect the nonblocking `socket` from the address of `source`, to which it is bound, or from the gateway's. The port of `source` is used
     /// if it is in the machine's range and free towards the endpoint, so that no other program loses a port that it could have had.
     ///
     /// # Errors
     /// Returns an error if setsockopt(2) or connect(2) fails; `EINPROGRESS` is no failure.
-    pub(super) fn connect(
+    pub(crate) fn connect(
         &self,
-        stream: &Stream,
+        socket: &Socket,
         source: Option<SocketAddr>,
         endpoint: EndpointAddr,
         now: Instant,
     ) -> io::Result<()> {
         let range = self.range.borrow().clone();
         let outcome = match range {
-            Some(range) => self.connect_within(&range, stream, source, endpoint),
-            None => self.connect_anyhow(stream, endpoint),
+            Some(range) => self.connect_within(&range, socket, source, endpoint),
+            None => self.connect_anyhow(socket, endpoint),
         };
         if source.is_none() && outcome.as_ref().is_err_and(is_out_of_tcp_ports) {
-            self.set_crowded(endpoint, now, now + SHORTAGE_PAUSE);
+            self.set_crowded(endpoint, now, now + CROWDED);
             if let Some(range) = &mut *self.range.borrow_mut() {
                 // An administrator may have widened the range.
                 *range = port_range();
@@ -96,14 +98,14 @@ impl PortSearch {
     fn connect_within(
         &self,
         range: &RangeInclusive<u16>,
-        stream: &Stream,
+        socket: &Socket,
         source: Option<SocketAddr>,
         endpoint: EndpointAddr,
     ) -> io::Result<()> {
         let mut outcome = Err(Errno::EADDRNOTAVAIL.into());
         if let Some(port) = source.map(|source| source.port()).filter(|port| range.contains(port)) {
-            narrow_port_range(stream.socket(), &(port..=port))?;
-            outcome = stream.connect(endpoint.socket_addr());
+            narrow_port_range(socket, &(port..=port))?;
+            outcome = start(socket, endpoint);
             if !outcome.as_ref().is_err_and(is_out_of_tcp_ports) {
                 return outcome;
             }
@@ -112,8 +114,8 @@ impl PortSearch {
         for shown in SHOWN {
             let passed = self.passed.get();
             self.passed.set(passed.wrapping_add(shown.div_ceil(BLOCK).into()));
-            narrow_port_range(stream.socket(), &part(range, shown, begin.wrapping_add(passed)))?;
-            outcome = stream.connect(endpoint.socket_addr());
+            narrow_port_range(socket, &part(range, shown, begin.wrapping_add(passed)))?;
+            outcome = start(socket, endpoint);
             if usize::from(shown) >= range.len() || !outcome.as_ref().is_err_and(is_out_of_tcp_ports) {
                 break;
             }
@@ -122,9 +124,9 @@ impl PortSearch {
     }
 
     /// Lets the kernel search all ports. An endpoint for which that was slow is skipped for twice that time, so that others are served.
-    fn connect_anyhow(&self, stream: &Stream, endpoint: EndpointAddr) -> io::Result<()> {
+    fn connect_anyhow(&self, socket: &Socket, endpoint: EndpointAddr) -> io::Result<()> {
         let began = Instant::now();
-        let outcome = stream.connect(endpoint.socket_addr());
+        let outcome = start(socket, endpoint);
         let took = began.elapsed();
         if took >= SLOW {
             self.set_crowded(endpoint, began, began + 2 * took);
@@ -136,6 +138,14 @@ impl PortSearch {
         let mut crowded = self.crowded.borrow_mut();
         crowded.retain(|_, until| now < *until);
         crowded.insert(endpoint, until);
+    }
+}
+
+/// Starts to connect; an attempt that goes on is no failure.
+fn start(socket: &Socket, endpoint: EndpointAddr) -> io::Result<()> {
+    match socket.connect(&endpoint.socket_addr().into()) {
+        Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => Ok(()),
+        outcome => outcome,
     }
 }
 
@@ -165,7 +175,7 @@ mod tests {
     use std::collections::HashSet;
     use std::net::{Ipv4Addr, TcpListener};
 
-    use socket2::{Domain, Socket, Type};
+    use socket2::{Domain, Type};
 
     use super::*;
     use crate::sys::sockets::set_int;
@@ -191,15 +201,15 @@ mod tests {
     fn an_endpoint_is_crowded_for_a_moment() {
         let endpoint = |number| EndpointAddr::new([10, 0, 0, number].into(), 80);
         let (ports, now) = (PortSearch::new(), Instant::now());
-        ports.set_crowded(endpoint(1), now, now + SHORTAGE_PAUSE);
+        ports.set_crowded(endpoint(1), now, now + CROWDED);
         assert!(ports.check(endpoint(1), now).is_err() && ports.check(endpoint(2), now).is_ok());
-        assert!(ports.check(endpoint(1), now + SHORTAGE_PAUSE).is_ok());
-        ports.set_crowded(endpoint(2), now + SHORTAGE_PAUSE, now + 2 * SHORTAGE_PAUSE);
+        assert!(ports.check(endpoint(1), now + CROWDED).is_ok());
+        ports.set_crowded(endpoint(2), now + CROWDED, now + 2 * CROWDED);
         assert_eq!(ports.crowded.borrow().len(), 1);
     }
 
     /// Connects `times` times to a listener that holds all connections; returns the local ports.
-    fn connect(ports: &PortSearch, times: usize) -> Vec<io::Result<(Stream, u16)>> {
+    fn connect(ports: &PortSearch, times: usize) -> Vec<io::Result<(Socket, u16)>> {
         // A port that a program is bound to is no port for connections.
         let few = ports.range.borrow().clone().filter(|range| *range != port_range());
         let listeners = std::iter::repeat_with(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
@@ -211,11 +221,10 @@ mod tests {
         let addr = listener.local_addr().unwrap();
         let endpoint = EndpointAddr::new(addr.ip(), addr.port());
         let once = || {
-            let mut stream = Stream::to_connect(Socket::new(Domain::IPV4, Type::STREAM, None)?);
-            ports.connect(&stream, None, endpoint, Instant::now())?;
-            stream.acknowledge();
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            ports.connect(&socket, None, endpoint, Instant::now())?;
             let (_, peer) = listener.accept()?;
-            Ok((stream, peer.port()))
+            Ok((socket, peer.port()))
         };
         (0..times).map(|_| once()).collect()
     }
@@ -250,19 +259,19 @@ mod tests {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             set_int(&socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1).unwrap();
             socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
-            let (stream, addr) = (Stream::to_connect(socket), listener.local_addr().unwrap());
+            let addr = listener.local_addr().unwrap();
             let source = Some((Ipv4Addr::LOCALHOST, port).into());
             ports
-                .connect(&stream, source, EndpointAddr::new(addr.ip(), addr.port()), Instant::now())
+                .connect(&socket, source, EndpointAddr::new(addr.ip(), addr.port()), Instant::now())
                 .unwrap();
-            (stream, listener.accept().unwrap().1.port())
+            (socket, listener.accept().unwrap().1.port())
         };
         let port = range.clone().find(|port| !taken.contains(port)).unwrap();
         let towards_each = listeners.each_ref().map(|listener| connect(listener, port));
         assert_eq!(towards_each.each_ref().map(|(_, seen)| *seen), [port; 2]);
         let below = range.start() - 1;
         for (wanted, what) in [(port, "in use"), (taken[0], "a listener's"), (below, "of servers")] {
-            let (_stream, seen) = connect(&listeners[0], wanted);
+            let (_socket, seen) = connect(&listeners[0], wanted);
             assert!(seen != wanted && range.contains(&seen), "{what}: {seen}");
         }
     }
