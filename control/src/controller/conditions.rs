@@ -47,6 +47,8 @@ pub const NO_VALID_BACKEND: &str = "NoValidBackend";
 pub const LISTENERS_NOT_PROGRAMMED: &str = "ListenersNotProgrammed";
 /// Reason of a Gateway's `sheave.dev/Ready` when it is true for a part of the traffic: the share of some backends is refused.
 pub const SHARES_REFUSED: &str = "SharesRefused";
+/// Reason of a Gateway's `sheave.dev/Ready` when it is true for a part of the traffic: routes of some server names do not serve.
+pub const NAMES_REFUSED: &str = "NamesRefused";
 /// Reason of `sheave.dev/Programmed`: no gateway is ready, or no ready gateway answers the controller.
 pub const NO_GATEWAY: &str = "NoGateway";
 /// Reason of `sheave.dev/Programmed`: some ports are not served.
@@ -199,6 +201,12 @@ fn answered(desired_status: &DesiredStatus) -> DesiredCondition {
         let message =
             format!("Some backends are not valid or have no endpoint, so their share is refused: {refused}.");
         return DesiredCondition::yes(READY, SHARES_REFUSED, message);
+    }
+    let refused = ports_with(desired_status, |fault| matches!(fault, Fault::RefusedNames { .. }));
+    if !refused.is_empty() {
+        let message =
+            format!("Routes of some server names do not serve, so their connections are refused: {refused}.");
+        return DesiredCondition::yes(READY, NAMES_REFUSED, message);
     }
     let message = "Every port has an endpoint that is ready.".to_owned();
     DesiredCondition::yes(READY, ENDPOINTS_READY, message)

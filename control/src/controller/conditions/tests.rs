@@ -137,6 +137,10 @@ fn ready_means_that_a_new_client_from_outside_gets_an_answer() {
     assert_eq!(elsewhere, (READY, false, "NoLocalEndpoint", message.into()));
     assert_eq!(ready(&[Fault::AdmitsNobody]).2, "NobodyAdmitted");
     assert_eq!(ready(&[Fault::NoLocalEndpoint, Fault::NoEndpoint(0)]).2, "NoEndpoints");
+    let why = Box::new(Fault::NoEndpoint(0));
+    let names = ready(&[Fault::RefusedNames { refused: 1, routes: 2, first: "TLSRoute shop/a".into(), why }]);
+    let message = "Routes of some server names do not serve, so their connections are refused: port 80/TCP on 203.0.113.7.";
+    assert_eq!(names, (READY, true, "NamesRefused", message.into()));
     let leaving = ready(&[Fault::OnlyTerminating]);
     let message =
         "Every endpoint that is left terminates, and serves until then: port 80/TCP on 203.0.113.7.";
