@@ -92,8 +92,8 @@ pub mod reason {
     pub const NO_COMMON_NODE: &str = "NoCommonNode";
     /// No address could be found or allocated for the Service.
     pub const NO_ADDRESS: &str = "NoAddress";
-    /// An endpoint is one of the gateway's own frontends, a cluster address of a Service, or a node's address with a node port.
-    /// It is left out, because traffic could loop.
+    /// An endpoint is one of the gateway's own frontends, or an address at which nodes forward to a Service: its cluster address, a
+    /// node's address with a node port, one of `externalIPs`, or a load balancer address. It is left out, because traffic could loop.
     pub const ENDPOINT_LOOP: &str = "EndpointLoop";
     /// The gateway could not listen on the address.
     pub const BIND_FAILED: &str = "BindFailed";

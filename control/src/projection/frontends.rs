@@ -316,7 +316,7 @@ fn report_loops(
     for (addr, found) in loops {
         let what = match found {
             EndpointLoop::OwnFrontend => "a frontend of this gateway",
-            EndpointLoop::OfService => "the cluster address or a node port of a Service",
+            EndpointLoop::OfService => "an address at which nodes forward to a Service",
         };
         let message = format!("endpoint {addr} is {what}; it is left out, to not send in circles");
         report.add(reason::ENDPOINT_LOOP, "", Some(port.problem_port()), message);

@@ -59,7 +59,7 @@ struct Pass {
     /// Whether an endpoint may have become a frontend or an address that nodes forward, or ceased to be one.
     loops_changed: bool,
     touched: ClaimChanges,
-    /// Cluster addresses and node ports of Services that came or went.
+    /// What nodes forward of Services that came or went.
     led_on: ServiceAddressChanges,
     /// Frontends of Services that went, or changed or moved when their Service was projected again. Those that are not created again are
     /// removed.
@@ -348,7 +348,7 @@ impl Projector {
         self.add(objects, affected, pass);
     }
 
-    /// Services with an endpoint at a cluster address, node port or node that came or went.
+    /// Services with an endpoint at an address that nodes forward, or at a node, that came or went.
     fn led_elsewhere(&mut self, changes: &ServiceAddressChanges) -> BTreeSet<ServiceKey> {
         let nodes = std::mem::take(&mut self.changed_nodes);
         if self.reached.is_empty() {
@@ -360,6 +360,9 @@ impl Projector {
             let there =
                 self.reached.range((first, ServiceKey::first())..).take_while(|(addr, _)| addr.ip == *ip);
             affected.extend(there.map(|(_, key)| key.clone()));
+        }
+        for addr in &changes.external {
+            affected.extend(self.reaching(*addr).cloned());
         }
         for (port, protocol) in &changes.node_ports {
             for ip in self.context.of_all_nodes.iter() {

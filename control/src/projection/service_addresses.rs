@@ -1,5 +1,6 @@
-//! Addresses of Services that nodes forward themselves (with kube-proxy or a replacement): cluster addresses, and node ports at
-//! the addresses of nodes. They may lead back to a gateway, so they are not used as endpoints.
+//! Addresses of Services that nodes forward themselves (with kube-proxy or a replacement): cluster addresses, node ports at the
+//! addresses of nodes, `externalIPs`, and load balancer addresses whose `ipMode` is not Proxy. They may lead back to a gateway, so
+//! they are not used as endpoints.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -14,25 +15,36 @@ use crate::net;
 
 type NodePort = (u16, Protocol);
 
-/// Addresses and node ports of all Services, ours or not.
+/// What nodes forward of all Services, ours or not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceAddresses {
-    of_services: HashMap<ServiceKey, (Vec<IpAddr>, Vec<NodePort>)>,
+    of_services: HashMap<ServiceKey, Forwarded>,
     cluster: HashMap<IpAddr, usize>,
     node_ports: HashMap<NodePort, usize>,
+    external: HashMap<FrontendAddr, usize>,
 }
 
-/// Addresses and node ports that came or went.
+/// What nodes forward of one Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Forwarded {
+    cluster: Vec<IpAddr>,
+    node_ports: Vec<NodePort>,
+    /// `externalIPs` and load balancer addresses, with each port.
+    external: Vec<FrontendAddr>,
+}
+
+/// Addresses and ports that came or went.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceAddressChanges {
     pub(super) cluster: BTreeSet<IpAddr>,
     pub(super) node_ports: BTreeSet<NodePort>,
+    pub(super) external: BTreeSet<FrontendAddr>,
 }
 
 impl ServiceAddressChanges {
     /// Whether nothing changed.
     pub(super) fn is_empty(&self) -> bool {
-        self.cluster.is_empty() && self.node_ports.is_empty()
+        self.cluster.is_empty() && self.node_ports.is_empty() && self.external.is_empty()
     }
 }
 
@@ -44,8 +56,7 @@ impl ServiceAddresses {
         service: Option<&Service>,
         changes: &mut ServiceAddressChanges,
     ) {
-        let new =
-            service.map(read).filter(|(cluster, node_ports)| !cluster.is_empty() || !node_ports.is_empty());
+        let new = service.map(Forwarded::by_nodes).filter(|new| *new != Forwarded::default());
         if self.of_services.get(key) == new.as_ref() {
             return;
         }
@@ -53,14 +64,16 @@ impl ServiceAddresses {
             Some(new) => self.of_services.insert(key.clone(), new),
             None => self.of_services.remove(key),
         };
-        let ((old_cluster, old_ports), (cluster, ports)) = (old.unwrap_or_default(), new.unwrap_or_default());
-        replace(&mut self.cluster, &old_cluster, &cluster, &mut changes.cluster);
-        replace(&mut self.node_ports, &old_ports, &ports, &mut changes.node_ports);
+        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+        replace(&mut self.cluster, &old.cluster, &new.cluster, &mut changes.cluster);
+        replace(&mut self.node_ports, &old.node_ports, &new.node_ports, &mut changes.node_ports);
+        replace(&mut self.external, &old.external, &new.external, &mut changes.external);
     }
 
     /// Whether a node would forward traffic to this address.
     pub(super) fn have(&self, addr: FrontendAddr, nodes: &BTreeSet<IpAddr>) -> bool {
         self.cluster.contains_key(&addr.ip)
+            || self.external.contains_key(&addr)
             || self.node_ports.contains_key(&(addr.port, addr.protocol)) && nodes.contains(&addr.ip)
     }
 }
@@ -90,17 +103,36 @@ fn replace<T: Copy + Ord + Hash>(
     }
 }
 
-fn read(service: &Service) -> (Vec<IpAddr>, Vec<NodePort>) {
-    let Some(spec) = &service.spec else { return Default::default() };
-    let cluster = families::cluster_ips(spec).filter_map(|(_, ip)| net::parse_ip(ip).ok()).collect();
-    (cluster, spec.ports.iter().flatten().filter_map(node_port).collect())
+impl Forwarded {
+    /// What nodes forward of a Service.
+    fn by_nodes(service: &Service) -> Self {
+        let Some(spec) = &service.spec else { return Self::default() };
+        let ports = || spec.ports.iter().flatten();
+        let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+        // Those with another mode are left to the load balancer (KEP-1860).
+        let balanced = ingress.iter().filter(|it| it.ip_mode.as_deref().is_none_or(|mode| mode == "VIP"));
+        let balanced = balanced.filter_map(|it| it.ip.as_ref());
+        let ips = spec.external_ips.iter().flatten().chain(balanced).filter_map(|ip| net::parse_ip(ip).ok());
+        let at = |ip: IpAddr| {
+            let ports = ports().filter_map(|it| Some((protocol(it)?, number(Some(it.port))?)));
+            ports.map(move |(protocol, port)| FrontendAddr { ip, port, protocol })
+        };
+        Self {
+            cluster: families::cluster_ips(spec).filter_map(|(_, ip)| net::parse_ip(ip).ok()).collect(),
+            node_ports: ports().filter_map(|it| Some((number(it.node_port)?, protocol(it)?))).collect(),
+            external: ips.flat_map(at).collect(),
+        }
+    }
 }
 
-fn node_port(port: &ServicePort) -> Option<NodePort> {
-    let protocol = match port.protocol.as_deref() {
-        None | Some("") => Protocol::Tcp,
-        Some(name) => Protocol::named(name)?,
-    };
-    let number = u16::try_from(port.node_port?).ok().filter(|number| *number != 0)?;
-    Some((number, protocol))
+fn protocol(port: &ServicePort) -> Option<Protocol> {
+    match port.protocol.as_deref() {
+        None | Some("") => Some(Protocol::Tcp),
+        Some(name) => Protocol::named(name),
+    }
+}
+
+fn number(port: Option<i32>) -> Option<u16> {
+    u16::try_from(port?).ok().filter(|number| *number != 0)
 }

@@ -182,8 +182,7 @@ impl EndpointObserver for EndpointRecorder<'_> {
                 "the gateway itself accepts traffic there: it would go round in circles".to_owned()
             }
             Exclusion::Loop(EndpointLoop::OfService) => {
-                "it is the cluster address or a node port of a Service: traffic could go round in circles"
-                    .to_owned()
+                "nodes forward to a Service there: traffic could go round in circles".to_owned()
             }
         };
         self.exclude(id as usize, reason);

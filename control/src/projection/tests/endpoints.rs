@@ -237,6 +237,41 @@ fn an_endpoint_that_is_the_address_of_a_service_is_left_out() {
 }
 
 #[test]
+fn an_endpoint_at_an_external_address_of_a_service_is_left_out() {
+    let other = "kind: Service\nmetadata: {namespace: shop, name: other}\nspec: {type: LoadBalancer, loadBalancerClass: \
+                 example.org/other, externalIPs: [198.51.100.1], ports: [{port: 80}]}\n";
+    let status = |ingress: &str| format!("{other}status: {{loadBalancer: {{ingress: [{ingress}]}}}}\n");
+    let slice = |ip: &str, port: u16| {
+        v4(
+            "a",
+            &format!("{{name: http, port: {port}}}"),
+            &format!("{{addresses: [{ip}]}}, {{addresses: [10.1.0.7]}}"),
+        )
+    };
+    let balanced = status("{ip: 198.51.100.2}");
+    for (manifest, ip, port, is_left_out) in [
+        (other, "198.51.100.1", 80, true),
+        // Only its ports are forwarded.
+        (other, "198.51.100.1", 81, false),
+        (&balanced, "198.51.100.2", 80, true),
+        (&status("{ip: 198.51.100.2, ipMode: VIP}"), "198.51.100.2", 80, true),
+        // Nodes leave that to the load balancer.
+        (&status("{ip: 198.51.100.2, ipMode: Proxy}"), "198.51.100.2", 80, false),
+    ] {
+        let manifests = [NODE, &web("", ""), manifest, &slice(ip, port)];
+        let mut objects = objects(&manifests);
+        let mut projector = Projector::new(options());
+        let projection = projector.project(&objects, &Dirty::Everything);
+        let left_out = problems(&projection).iter().any(|it| it.contains("EndpointLoop"));
+        assert_eq!(left_out, is_left_out, "{ip}:{port} {manifest}");
+        let other = ServiceKey::new("shop", "other");
+        objects.services.remove(&other);
+        let after = projector.project(&objects, &Dirty::Services([other].into()));
+        assert!(after.problems.is_empty(), "{:?}", problems(&after));
+    }
+}
+
+#[test]
 fn pod_networks_and_nodes_are_inside_the_cluster() {
     let projection = project(&[NODE, &web("", ""), WEB_SLICE]);
     let inside = projection.table.internal_clients();
