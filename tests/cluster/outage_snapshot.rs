@@ -241,7 +241,7 @@ fn a_full_disk_stops_nobody_and_is_written_again_when_it_has_room() {
         let mut names: Vec<_> =
             fs::read_dir(home.state()).unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
-        let whole = ["snapshot.jsonl", "takeover.sock", "udp-ports.lock"];
+        let whole = ["events.jsonl", "snapshot.jsonl", "takeover.sock", "udp-ports.lock"];
         assert_eq!(names, whole, "nothing that was written in part is left");
         road.close();
         let _gateway = stage.launch(&home);
