@@ -82,8 +82,12 @@ fn a_full_connection_table_keeps_new_clients_out_until_there_is_room(family: Fam
     assert_eq!(gateway.metric("sheave_gateway_endpoint_ejections_total", &[]), 0.0);
 }
 
-/// Fills the table with connections that the kernel does not evict.
+/// Fills the table with connections that the kernel does not evict, in place of those that are closing: it gives these up
+/// for others when the table is nearly full (`gc_worker_can_early_drop`).
 fn fill_connection_table(host: &Host) {
+    for closing in ["FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE"] {
+        host.finish("conntrack", &["-D", "-p", "tcp", "--state", closing]);
+    }
     let limit =
         fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max").expect("connections are tracked");
     let limit: u32 = limit.trim().parse().expect("a number");

@@ -161,8 +161,9 @@ impl<'h> Browser<'h> {
         self.until(&format!("(document.querySelector({selector:?})?.innerText ?? '').includes({part:?})"));
     }
 
-    /// Clicks an element like a user.
+    /// Clicks an element like a user, who scrolls first to where no bar of the page covers it.
     pub(crate) fn click(&self, selector: &str) {
+        self.run(&format!("document.querySelector({selector:?}).scrollIntoView({{block: 'center'}})"));
         let found = self.send("POST", "/element", &json!({"using": "css selector", "value": selector}));
         let id = found.as_object().and_then(|it| it.values().next()).and_then(Value::as_str);
         self.send("POST", &format!("/element/{}/click", id.expect("an element")), &json!({}));
