@@ -10,7 +10,7 @@ use sheave_kernel::attributes::{Attributes, Walk};
 use sheave_kernel::tuple::{destination_of, protocol_of, source_of, write_tuple};
 use sheave_model::{FrontendAddr, Protocol};
 
-use crate::netlink::Netlink;
+use crate::netlink::{FAMILY_HEADER, Netlink};
 use crate::unseen::{Errno, Missing, Right, Unseen};
 
 /// IPCTNL_MSG_CT_GET (linux/netfilter/nfnetlink_conntrack.h), with the subsystem in the upper byte.
@@ -40,8 +40,6 @@ const BY_DESTINATION_PORT: u32 = 1 << 5;
 /// IPS_SEEN_REPLY and IPS_ASSURED (linux/netfilter/nf_conntrack_common.h).
 const SEEN_REPLY: u32 = 1 << 1;
 const ASSURED: u32 = 1 << 2;
-/// The length of `nfgenmsg`.
-const FAMILY_HEADER: usize = 4;
 /// How many entries of a client are returned.
 const MOST: usize = 1000;
 

@@ -16,6 +16,8 @@ const LONGEST: usize = 256 << 10;
 /// The length of `nlmsghdr`, and what messages are aligned to (linux/netlink.h).
 const HEADER: usize = 16;
 const ALIGNMENT: usize = 4;
+/// The length of `nfgenmsg`, which begins each message of netfilter (linux/netfilter/nfnetlink.h).
+pub(crate) const FAMILY_HEADER: usize = 4;
 /// How often a dump begins again that a change made inconsistent.
 const DUMP_ATTEMPTS: usize = 20;
 /// Time for requests whose answer is short. The kernel has answered before the request returns (`netlink_rcv_skb` in

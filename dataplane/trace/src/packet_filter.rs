@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::libc;
 use sheave_kernel::attributes::Walk;
 
-use crate::netlink::Netlink;
+use crate::netlink::{FAMILY_HEADER, Netlink};
 use crate::unseen::{Right, Unseen};
 
 /// NFT_MSG_GETCHAIN and NFT_MSG_GETRULE (linux/netfilter/nf_tables.h), with the subsystem in the upper byte.
@@ -39,8 +39,6 @@ const TARGET_NAME: u16 = 1;
 const COUNTER_PACKETS: u16 = 2;
 /// NF_DROP (linux/netfilter.h).
 const DROP: u32 = 0;
-/// The length of `nfgenmsg`.
-const FAMILY_HEADER: usize = 4;
 /// The gateway's tables: `sheave` of the kernel path, and `sheave-...` of announced addresses and client source addresses.
 const OURS: &str = "sheave";
 const OURS_PREFIX: &str = "sheave-";

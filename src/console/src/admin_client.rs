@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 /// How long a running process may take to answer. A controller first queries all gateways, twice if
 /// necessary.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// Limit of an answer in bytes, larger than the routing table of any gateway.
 const LONGEST: usize = 1 << 28;
 /// How many bytes of an error response are shown.

@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use sheave_control::api::gateway_report::EXPLAIN_PATH;
 use sheave_control::sources::connection::default_namespace;
 
 use crate::admin_client::{self, Reply};
 use crate::admin_server::{self, AdminServer};
 use crate::arguments::{Events, Explain, Gateways, Routes, RunningArgs, Status, TableFormat};
 use crate::exit::Exit;
+use crate::http::all_gateways::ALL_EXPLAIN_PATH;
 use crate::http::history::EVENTS_PATH;
 use crate::manifests::ManifestProjection;
 use crate::options::Options;
@@ -70,7 +72,7 @@ pub fn explain(command: &Explain, config: &Options) -> Exit {
             ManifestProjection::read(folders, config).map(|projected| projected.explain(&question))
         }
         None => AdminServer::of_process(&command.sources.running, config).and_then(|server| {
-            let answer = explained(&server.authority, &question.path());
+            let answer = explained(&server.authority, &question.path(EXPLAIN_PATH));
             answer.map_err(|error| unanswered(&server.authority, &error))
         }),
     };
@@ -87,7 +89,7 @@ pub fn explain(command: &Explain, config: &Options) -> Exit {
 
 /// Prints which gateways the client reaches and what each would do, as collected by a controller.
 fn explain_by_all(command: &Explain, question: &Question, config: &Options) -> Exit {
-    let path = question.path().replacen("/api/", "/api/fleet/", 1);
+    let path = question.path(ALL_EXPLAIN_PATH);
     let (status, view) = match of_all::<ExplanationsView>(&command.sources.running, config, &path) {
         Ok(answer) => answer,
         Err(exit) => return exit,
@@ -166,7 +168,8 @@ pub fn gateways(command: &Gateways, config: &Options) -> Exit {
 }
 
 const OK: u16 = 200;
-const NOT_FOUND: u16 = 404;
+/// Status code for a Service or port that does not exist.
+pub(crate) const NOT_FOUND: u16 = 404;
 
 /// Queries a controller about all gateways, and reports a failure.
 fn of_all<T: DeserializeOwned>(
@@ -240,7 +243,7 @@ pub(crate) fn parsed_within<T: DeserializeOwned>(
 
 /// Gets a path, and returns the status code and the parsed body.
 fn parsed<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T), String> {
-    read(&admin_client::get(authority, path)?, path)
+    parsed_within(admin_client::PATIENCE, authority, path)
 }
 
 /// Parses the body. A gateway answers 404 with a body of the same type.

@@ -4,7 +4,6 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -13,14 +12,10 @@ use crate::admin_server::AdminServer;
 use crate::arguments::Trace;
 use crate::exit::Exit;
 use crate::http::trace::TRACE_PATH;
-use crate::inspect::{namespace_of_context, parsed_within, unanswered};
+use crate::inspect::{NOT_FOUND, namespace_of_context, parsed_within, unanswered};
 use crate::options::Options;
 use crate::stdout::{complain, print, render};
 use crate::views::trace::{StepState, TraceView};
-
-/// How long a gateway may take to answer, beside a capture.
-const PATIENCE: Duration = Duration::from_secs(20);
-const NOT_FOUND: u16 = 404;
 
 /// Prints where the packet goes or stops.
 pub fn run(command: &Trace, config: &Options) -> Exit {
@@ -36,8 +31,8 @@ pub fn run(command: &Trace, config: &Options) -> Exit {
         Err(exit) => return exit,
     };
     let captured = command.capture.map(|time| format!("/{}", time.as_secs())).unwrap_or_default();
-    let path = question.path().replacen("/api/explain", &format!("{TRACE_PATH}{captured}"), 1);
-    let patience = PATIENCE + command.capture.unwrap_or_default();
+    let path = question.path(&format!("{TRACE_PATH}{captured}"));
+    let patience = admin_client::PATIENCE + command.capture.unwrap_or_default();
     let (status, mut view) = match parsed_within::<TraceView>(patience, &server.authority, &path) {
         Ok(answer) => answer,
         Err(error) => return unanswered(&server.authority, &error),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::Serialize;
+use sheave_control::api::gateway_report::EXPLAIN_PATH;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
@@ -41,7 +42,7 @@ pub async fn run(command: &Watch, config: &Options, server: AdminServer) -> Exit
         known: None,
         silent_since: None,
     };
-    let path = question.path();
+    let path = question.path(EXPLAIN_PATH);
     let ends = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)] = ends else { return Exit::Software };
     let mut ticks = interval(PERIOD);

@@ -54,98 +54,88 @@ fn the_last_one_goes_on_alone() {
     }
 }
 
-/// A firewall that lets no heartbeats through, for example.
-#[test]
-fn parts_that_see_the_frames_of_each_other_share_the_addresses() {
+/// Runs for each way to part a settled network; the last argument describes it.
+fn in_parts(run: impl Fn(Network, usize, Part, &str)) {
     for (machines, part) in PARTS {
         seeds(|seed| {
-            let what = format!(
-                "{machines} machines, parts {:?}, seed {seed}",
-                (0..machines).map(part).collect::<Vec<_>>()
-            );
-            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
-            let pause = network.below(200);
-            network.run(ms(pause));
-            network.filter(part);
-            network.run(ms(20_000));
-            // Of parts that all have fewer than half, each gives way to the first that it hears.
-            expect_owned(&network, FAIL_AFTER, TAKEN_OVER + ms(250), &what);
-            network.judge_from_now();
-            network.run(ms(20_000));
-            expect_one_owner(&network, &format!("{what}, later"));
-            assert_eq!(network.judge.moves(), 0, "{what}, later");
-            network.filter(|_| 0);
-            network.run(RETURNED);
-            expect_owned(&network, FAIL_AFTER, ms(500), &format!("{what}, healed"));
-            assert!(network.judge.owned_once(), "{what}, healed: {:?}", network.judge.owners());
-            network.judge_from_now();
-            network.run(ms(10_000));
-            expect_one_owner(&network, &format!("{what}, calm"));
+            let parts: Vec<usize> = (0..machines).map(part).collect();
+            let what = format!("{machines} machines, parts {parts:?}, seed {seed}");
+            run(Network::settled_with_tie_breaker(seed, machines, ADDRESSES), machines, part, &what);
         });
     }
 }
 
+/// A firewall that lets no heartbeats through, for example.
+#[test]
+fn parts_that_see_the_frames_of_each_other_share_the_addresses() {
+    in_parts(|mut network, _, part, what| {
+        let pause = network.below(200);
+        network.run(ms(pause));
+        network.filter(part);
+        network.run(ms(20_000));
+        // Of parts that all have fewer than half, each gives way to the first that it hears.
+        expect_owned(&network, FAIL_AFTER, TAKEN_OVER + ms(250), what);
+        network.judge_from_now();
+        network.run(ms(20_000));
+        expect_one_owner(&network, &format!("{what}, later"));
+        assert_eq!(network.judge.moves(), 0, "{what}, later");
+        network.filter(|_| 0);
+        network.run(RETURNED);
+        expect_owned(&network, FAIL_AFTER, ms(500), &format!("{what}, healed"));
+        assert!(network.judge.owned_once(), "{what}, healed: {:?}", network.judge.owners());
+        network.judge_from_now();
+        network.run(ms(10_000));
+        expect_one_owner(&network, &format!("{what}, calm"));
+    });
+}
+
 #[test]
 fn each_part_of_a_split_serves_its_clients() {
-    for (machines, part) in PARTS {
-        seeds(|seed| {
-            let what = format!(
-                "{machines} machines, parts {:?}, seed {seed}",
-                (0..machines).map(part).collect::<Vec<_>>()
-            );
-            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
-            let pause = network.below(200);
-            network.run(ms(pause));
-            network.split(part);
-            network.run(TAKEN_OVER);
-            expect_owned(&network, Duration::ZERO, TAKEN_OVER, &what);
-            for number in 0..machines {
-                let mut within: Vec<_> = (0..machines)
-                    .filter(|it| part(*it) == part(number))
-                    .flat_map(|it| network.gateway(it).on())
-                    .collect();
-                within.sort();
-                let all: Vec<_> = network.claims().keys().copied().collect();
-                assert_eq!(within, all, "{what}, part {}", part(number));
-            }
-            network.run(ms(3_000));
-            network.judge_from_now();
-            network.split(|_| 0);
-            network.run(ms(1_000));
-            expect_owned(&network, FAIL_AFTER, ms(500), &format!("{what}, healed"));
-            assert!(network.judge.owned_once(), "{what}, healed: {:?}", network.judge.owners());
-            network.judge_from_now();
-            network.run(RETURNED);
-            expect_one_owner(&network, &format!("{what}, later"));
-            assert!((0..machines).all(|it| !network.gateway(it).announced.is_empty()), "{what}");
-        });
-    }
+    in_parts(|mut network, machines, part, what| {
+        let pause = network.below(200);
+        network.run(ms(pause));
+        network.split(part);
+        network.run(TAKEN_OVER);
+        expect_owned(&network, Duration::ZERO, TAKEN_OVER, what);
+        for number in 0..machines {
+            let mut within: Vec<_> = (0..machines)
+                .filter(|it| part(*it) == part(number))
+                .flat_map(|it| network.gateway(it).on())
+                .collect();
+            within.sort();
+            let all: Vec<_> = network.claims().keys().copied().collect();
+            assert_eq!(within, all, "{what}, part {}", part(number));
+        }
+        network.run(ms(3_000));
+        network.judge_from_now();
+        network.split(|_| 0);
+        network.run(ms(1_000));
+        expect_owned(&network, FAIL_AFTER, ms(500), &format!("{what}, healed"));
+        assert!(network.judge.owned_once(), "{what}, healed: {:?}", network.judge.owners());
+        network.judge_from_now();
+        network.run(RETURNED);
+        expect_one_owner(&network, &format!("{what}, later"));
+        assert!((0..machines).all(|it| !network.gateway(it).announced.is_empty()), "{what}");
+    });
 }
 
 /// After a split frames arrive again and heartbeats do not: nothing but frames shows that there are two owners.
 #[test]
 fn parts_that_come_in_sight_of_each_other_share_the_addresses() {
-    for (machines, part) in PARTS {
-        seeds(|seed| {
-            let what = format!(
-                "{machines} machines, parts {:?}, seed {seed}",
-                (0..machines).map(part).collect::<Vec<_>>()
-            );
-            let mut network = Network::settled_with_tie_breaker(seed, machines, ADDRESSES);
-            network.split(part);
-            let pause = 3_000 + network.below(200);
-            network.run(ms(pause));
-            network.judge_from_now();
-            network.filter(part);
-            network.run(ms(10_000));
-            // An interval until one announces what it has.
-            expect_owned(&network, ms(120), ms(400), &what);
-            network.judge_from_now();
-            network.run(ms(10_000));
-            expect_one_owner(&network, &format!("{what}, later"));
-            assert_eq!(network.judge.moves(), 0, "{what}, later");
-        });
-    }
+    in_parts(|mut network, _, part, what| {
+        network.split(part);
+        let pause = 3_000 + network.below(200);
+        network.run(ms(pause));
+        network.judge_from_now();
+        network.filter(part);
+        network.run(ms(10_000));
+        // An interval until one announces what it has.
+        expect_owned(&network, ms(120), ms(400), what);
+        network.judge_from_now();
+        network.run(ms(10_000));
+        expect_one_owner(&network, &format!("{what}, later"));
+        assert_eq!(network.judge.moves(), 0, "{what}, later");
+    });
 }
 
 #[test]

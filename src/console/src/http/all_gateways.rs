@@ -9,7 +9,7 @@ use axum::extract::{Query as UrlQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use sheave_control::api::gateway_report::STATUS_PATH;
+use sheave_control::api::gateway_report::{EXPLAIN_PATH, STATUS_PATH};
 use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::{GatewayClient, GatewayLink, KnownGateway};
 use sheave_control::text::one_line;
@@ -23,6 +23,9 @@ use crate::views::all_gateways::{
 };
 use crate::views::explain::{Answer, Question, QuestionQuery};
 use crate::views::status::collect;
+
+/// Path of the explanations of all gateways.
+pub(crate) const ALL_EXPLAIN_PATH: &str = "/api/fleet/explain";
 
 /// How long an answer is reused, regardless of the number of clients.
 const FRESH: Duration = Duration::from_secs(2);
@@ -70,7 +73,7 @@ impl AllGateways {
     }
 
     pub(crate) fn router(self) -> Router {
-        Router::new().route("/api/fleet", get(all)).route("/api/fleet/explain", get(explain)).with_state(self)
+        Router::new().route("/api/fleet", get(all)).route(ALL_EXPLAIN_PATH, get(explain)).with_state(self)
     }
 
     /// The state as JSON. Concurrent requests share the same answer or error.
@@ -98,7 +101,7 @@ impl AllGateways {
 
     /// Explanations of all gateways.
     async fn explain(&self, question: &Question) -> Result<ExplanationsView, String> {
-        let path: Arc<str> = question.path().into();
+        let path: Arc<str> = question.path(EXPLAIN_PATH).into();
         let ask = |gateway| explanation_of(gateway, Arc::clone(&path));
         let mut view = ExplanationsView::default();
         let take = |gateway, answer: Option<GatewayExplanation>| {

@@ -66,15 +66,28 @@ async fn explain(
 /// # Errors
 /// If the question is invalid, as text.
 pub(crate) fn question(query: Result<UrlQuery<QuestionQuery>, QueryRejection>) -> Result<Question, String> {
-    match query {
-        Ok(UrlQuery(query)) => query.read(),
-        Err(rejection) => Err(rejection.body_text()),
-    }
+    parsed(query)?.read()
+}
+
+/// The query of a URL.
+///
+/// # Errors
+/// If it is invalid, as text.
+pub(crate) fn parsed<T>(query: Result<UrlQuery<T>, QueryRejection>) -> Result<T, String> {
+    query.map(|UrlQuery(query)| query).map_err(|rejection| rejection.body_text())
 }
 
 /// Response to an invalid question.
 pub(crate) fn bad_request(why: String) -> Response {
     (StatusCode::BAD_REQUEST, why + "\n").into_response()
+}
+
+/// Responds with JSON that takes long to compute, or waits for a lock: on another thread.
+pub(crate) async fn computed(body: impl FnOnce() -> String + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(body).await {
+        Ok(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 /// Responds with the loop's JSON.

@@ -17,8 +17,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query as UrlQuery, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -28,7 +27,7 @@ use sheave_dataplane::Observer;
 use self::event_file::EventFile;
 use self::recorder::{Memory, Recorder};
 use self::series::{LONG, Reading, SHORT, Span};
-use crate::http::gateway_pages::{JSON, bad_request};
+use crate::http::gateway_pages::{bad_request, computed, parsed};
 use crate::http::query::QuerySender;
 use crate::views::View as _;
 use crate::views::events::{EventView, EventsView};
@@ -132,16 +131,20 @@ async fn events(
     State(history): State<History>,
     query: Result<UrlQuery<EventsQuery>, QueryRejection>,
 ) -> Response {
-    let UrlQuery(EventsQuery { service, since }) = match query {
-        Ok(query) => query,
-        Err(rejection) => return bad_request(rejection.body_text()),
-    };
-    let service = match service.as_deref().map(parse_service).transpose() {
-        Ok(service) => service,
-        Err(why) => return bad_request(why),
-    };
-    let since = since.and_then(|it| Timestamp::now().checked_sub(Duration::from_secs(it.into())).ok());
-    json(move || history.events(service.as_ref(), since.unwrap_or(Timestamp::MIN)).to_json()).await
+    match parsed(query).and_then(|query| query.read()) {
+        Ok((service, since)) => computed(move || history.events(service.as_ref(), since).to_json()).await,
+        Err(why) => bad_request(why),
+    }
+}
+
+impl EventsQuery {
+    /// The Service, and the time of the first event.
+    fn read(&self) -> Result<(Option<ServiceKey>, Timestamp), String> {
+        let service = self.service.as_deref().map(parse_service).transpose()?;
+        let back = self.since.map(|seconds| Duration::from_secs(seconds.into()));
+        let since = back.and_then(|back| Timestamp::now().checked_sub(back).ok());
+        Ok((service, since.unwrap_or(Timestamp::MIN)))
+    }
 }
 
 /// Query of the samples: one Service, one listener of a Gateway, or all traffic.
@@ -157,12 +160,8 @@ async fn history(
     State(history): State<History>,
     query: Result<UrlQuery<HistoryQuery>, QueryRejection>,
 ) -> Response {
-    let query = match query {
-        Ok(UrlQuery(query)) => query,
-        Err(rejection) => return bad_request(rejection.body_text()),
-    };
-    match query.key() {
-        Ok(key) => json(move || history.samples(key.as_ref()).to_compact_json()).await,
+    match parsed(query).and_then(|query| query.key()) {
+        Ok(key) => computed(move || history.samples(key.as_ref()).to_compact_json()).await,
         Err(why) => bad_request(why),
     }
 }
@@ -177,13 +176,5 @@ impl HistoryQuery {
             (None, None, Some(listener)) => TrafficKey::of_listener(listener).map(Some),
             _ => Err("ask for one Service, MultiClusterService or listener".to_owned()),
         }
-    }
-}
-
-/// Answers from another thread: the recorder may hold the lock for some milliseconds.
-async fn json(body: impl FnOnce() -> String + Send + 'static) -> Response {
-    match tokio::task::spawn_blocking(body).await {
-        Ok(body) => ([(header::CONTENT_TYPE, JSON)], body).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -17,7 +17,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query as UrlQuery, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
@@ -28,6 +28,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use self::breakdown::TrafficBy;
 use self::stream::EventStream;
 use self::ticker::{Join, Ticker};
+use crate::http::gateway_pages::{bad_request, computed, parsed};
 use crate::http::query::QuerySender;
 use crate::views::View as _;
 use crate::views::explain::parse_service;
@@ -79,9 +80,9 @@ async fn live(
     headers: HeaderMap,
     query: Result<UrlQuery<LiveQuery>, QueryRejection>,
 ) -> Response {
-    let UrlQuery(LiveQuery { last_event, traffic }) = match query {
+    let LiveQuery { last_event, traffic } = match parsed(query) {
         Ok(query) => query,
-        Err(rejection) => return (StatusCode::BAD_REQUEST, rejection.body_text() + "\n").into_response(),
+        Err(why) => return bad_request(why),
     };
     let Ok(place) = Arc::clone(&pages.room).try_acquire_owned() else {
         let full =
@@ -137,19 +138,10 @@ async fn traffic(
     State(pages): State<LivePages>,
     query: Result<UrlQuery<TrafficQuery>, QueryRejection>,
 ) -> Response {
-    let asked = match query {
-        Ok(UrlQuery(query)) => query.read(),
-        Err(rejection) => Err(rejection.body_text()),
-    };
-    let asked = match asked {
+    let asked = match parsed(query).and_then(|query| query.read()) {
         Ok(asked) => asked,
-        Err(why) => return (StatusCode::BAD_REQUEST, why + "\n").into_response(),
+        Err(why) => return bad_request(why),
     };
     let uptime = ticker::milliseconds(pages.started);
-    let counted =
-        tokio::task::spawn_blocking(move || TrafficView::of_services(uptime, &pages.observer, &asked));
-    match counted.await {
-        Ok(view) => ([(header::CONTENT_TYPE, "application/json")], view.to_json()).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    computed(move || TrafficView::of_services(uptime, &pages.observer, &asked).to_json()).await
 }

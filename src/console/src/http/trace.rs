@@ -90,10 +90,10 @@ impl Tracer {
         let Ok(overview) = ask(&self.queries, |reply| Query::Overview(None, reply)).await else {
             return stuck();
         };
-        let overloaded = overview.objects.as_ref().and_then(|objects| {
-            objects.problems.iter().find(|problem| problem.reason == reason::OVERLOADED).cloned()
-        });
-        if let (Some(problem), Some(_)) = (overloaded, capture) {
+        let mut problems = overview.objects.iter().flat_map(|objects| &objects.problems);
+        if capture.is_some()
+            && let Some(problem) = problems.find(|problem| problem.reason == reason::OVERLOADED)
+        {
             let why = format!("this machine is at its limit, so nothing is captured: {}\n", problem.message);
             return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
         }
@@ -159,7 +159,7 @@ impl Tracer {
 fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec<StepView> {
     let client = subject.client_ip();
     thread::scope(|threads| {
-        let address = threads.spawn(|| address::look(addr.ip, links));
+        let address = threads.spawn(|| address::look(addr.ip, links, subject.by_kernel));
         let probed = threads.spawn(|| endpoints::look(subject));
         let connection = threads.spawn(move || client.map(|client| (client, connection::look(client, addr))));
         let sizes = packet_size::peers(subject, links).into_iter();

@@ -51,6 +51,16 @@ impl Change {
         Self { change, subject: None, count: None, from, to }
     }
 
+    /// Something of this kind came.
+    pub(crate) fn came(change: ChangeKind) -> Self {
+        Self::new(change, None, Some(PRESENT.to_owned()))
+    }
+
+    /// Something of this kind has gone.
+    pub(crate) fn gone(change: ChangeKind) -> Self {
+        Self::new(change, Some(PRESENT.to_owned()), None)
+    }
+
     /// The change of one of several things of this kind.
     pub(crate) fn of(self, subject: &str) -> Self {
         Self { subject: Some(subject.to_owned()), ..self }
@@ -92,6 +102,8 @@ impl Change {
     }
 }
 
+/// Value of what is only there or not.
+const PRESENT: &str = "present";
 /// What stands before the text of a Problem.
 const PROBLEM: &str = "Problem: ";
 

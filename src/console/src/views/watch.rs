@@ -107,9 +107,8 @@ fn moved((kind, from, to): (ChangeKind, &Option<String>, &Option<String>)) -> Op
 
 /// Removed entries, then new ones.
 fn differing(before: &BTreeSet<String>, now: &BTreeSet<String>, kind: ChangeKind) -> Vec<Change> {
-    const THERE: &str = "present";
-    let gone = before.difference(now).map(|name| Change::new(kind, Some(THERE.to_owned()), None).of(name));
-    let new = now.difference(before).map(|name| Change::new(kind, None, Some(THERE.to_owned())).of(name));
+    let gone = before.difference(now).map(|name| Change::gone(kind).of(name));
+    let new = now.difference(before).map(|name| Change::came(kind).of(name));
     gone.chain(new).collect()
 }
 

@@ -172,21 +172,16 @@ fn map_changes<'a, K: Ord, V: PartialEq>(
 }
 
 fn problem_changes(before: &BTreeSet<ProblemView>, now: &BTreeSet<ProblemView>) -> Vec<Found> {
-    const PRESENT: &str = "present";
-    let found = |problem: &ProblemView, from: bool| {
-        let change = Change::new(
-            ChangeKind::Problem,
-            from.then(|| PRESENT.to_owned()),
-            (!from).then(|| PRESENT.to_owned()),
-        );
+    let found = |problem: &ProblemView, change: Change| {
         let (concerned, text) = match problem.object.split_once(' ') {
             Some((kind, name)) => (Some((name.to_owned(), kind.to_owned())), String::new()),
             None => (None, format!("{}: ", problem.object)),
         };
         (concerned, change.of(&format!("{text}{}: {}", problem.reason, problem.message)))
     };
-    let solved = before.difference(now).map(|problem| found(problem, true));
-    solved.chain(now.difference(before).map(|problem| found(problem, false))).collect()
+    let solved = before.difference(now).map(|problem| found(problem, Change::gone(ChangeKind::Problem)));
+    let new = now.difference(before).map(|problem| found(problem, Change::came(ChangeKind::Problem)));
+    solved.chain(new).collect()
 }
 
 fn address_changes(
@@ -214,13 +209,13 @@ fn table_changes(before: &RoutingTable, now: &RoutingTable) -> Vec<Found> {
     let mut detailed = 0;
     for (addr, new) in &changes {
         match (before.get(*addr), new) {
-            (None, Some(new)) => found.push(frontend_change(new, false)),
-            (Some(old), None) => found.push(frontend_change(old, true)),
+            (None, Some(new)) => found.push(of_frontend(new, Change::came)),
+            (Some(old), None) => found.push(of_frontend(old, Change::gone)),
             (Some(old), Some(new)) => {
                 endpoints.extend(endpoint_changes(old, new));
                 if old.service != new.service {
-                    found.push(frontend_change(old, true));
-                    found.push(frontend_change(new, false));
+                    found.push(of_frontend(old, Change::gone));
+                    found.push(of_frontend(new, Change::came));
                 } else if detailed < COMPARED {
                     detailed += 1;
                     found.extend(setting_changes(old, new));
@@ -242,13 +237,8 @@ fn object(frontend: &Frontend) -> (String, String) {
     (row_name(&frontend.service), source_name(frontend.service.source).to_owned())
 }
 
-fn frontend_change(frontend: &Frontend, gone: bool) -> Found {
-    const PRESENT: &str = "present";
-    let change = match gone {
-        true => Change::new(ChangeKind::Frontend, Some(PRESENT.to_owned()), None),
-        false => Change::new(ChangeKind::Frontend, None, Some(PRESENT.to_owned())),
-    };
-    (Some(object(frontend)), change.of(&frontend.addr.to_string()))
+fn of_frontend(frontend: &Frontend, change: fn(ChangeKind) -> Change) -> Found {
+    (Some(object(frontend)), change(ChangeKind::Frontend).of(&frontend.addr.to_string()))
 }
 
 /// Changed fields as `sheave diff` compares them.

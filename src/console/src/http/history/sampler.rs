@@ -12,8 +12,8 @@ use crate::views::traffic::{TrafficCounts, TrafficKey};
 
 /// Memory for stored samples, in bytes. Beyond it, all Services are remembered for half as long.
 const MEMORY: usize = 16 << 20;
-/// The smallest part of both spans that is kept: some minutes and some hours.
-const MOST_PARTS: u32 = 16;
+/// How often both spans are halved at most: some minutes and some hours are kept.
+const MOST_HALVED: u32 = 4;
 
 /// Counters of a frontend at the last sample.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub(super) struct Sampler {
     total: Series,
     /// Number of short samples since the start.
     taken: u32,
-    /// What part of both spans is kept, as its divisor.
-    parts: u32,
+    /// How often both spans are halved.
+    halved: u32,
 }
 
 impl Sampler {
@@ -76,19 +76,20 @@ impl Sampler {
 
     /// Keeps the samples within the memory that they may take.
     fn forget(&mut self) {
-        let mut stored = self.forget_beyond(self.parts());
-        while stored * SAMPLE_BYTES > MEMORY && self.parts() < MOST_PARTS {
-            self.parts = self.parts() * 2;
-            stored = self.forget_beyond(self.parts());
+        let mut stored = self.forget_old();
+        while stored * SAMPLE_BYTES > MEMORY && self.halved < MOST_HALVED {
+            self.halved += 1;
+            stored = self.forget_old();
         }
-        if stored * SAMPLE_BYTES < MEMORY / 3 && self.parts() > 1 {
-            self.parts = self.parts() / 2;
+        if stored * SAMPLE_BYTES < MEMORY / 3 {
+            self.halved = self.halved.saturating_sub(1);
         }
     }
 
-    fn forget_beyond(&mut self, parts: u32) -> usize {
+    /// Forgets what is beyond the spans that are kept; returns the number of samples for which there is room.
+    fn forget_old(&mut self) -> usize {
         self.total.forget(self.taken, 1);
-        let taken = self.taken;
+        let (taken, parts) = (self.taken, self.parts());
         self.series.retain(|_, series| {
             series.forget(taken, parts);
             !series.is_empty()
@@ -96,8 +97,9 @@ impl Sampler {
         self.series.values().map(Series::room).sum()
     }
 
+    /// What part of both spans is kept, as its divisor.
     fn parts(&self) -> u32 {
-        self.parts.max(1)
+        1 << self.halved
     }
 
     /// Short and long samples of a Service, or of all traffic. A Service without any traffic has samples of zero.

@@ -18,15 +18,17 @@ const PATIENCE: Duration = Duration::from_millis(700);
 /// What was seen of the address.
 #[derive(Clone, Debug)]
 pub(super) struct AddressFacts {
-    /// Whether the kernel takes packets for it.
-    pub(super) is_local: bool,
+    /// Whether this machine takes packets for it: its kernel, or the kernel path before that.
+    pub(super) is_taken: bool,
     /// Other machines that answer for it, by link.
     pub(super) answers: Vec<(String, Result<Vec<MacAddress>, Unseen>)>,
 }
 
 /// Looks at the address on the links that have its subnet.
-pub(super) fn look(ip: IpAddr, links: &[Link]) -> AddressFacts {
-    let is_local = matches!(route::output(None, ip), Ok(route) if route.kind == RouteKind::Local)
+pub(super) fn look(ip: IpAddr, links: &[Link], by_kernel: bool) -> AddressFacts {
+    // The kernel path redirects before it is decided whether a packet is for this machine.
+    let is_taken = by_kernel
+        || matches!(route::output(None, ip), Ok(route) if route.kind == RouteKind::Local)
         || links.iter().any(|link| {
             // A rule may deliver what arrives from outside alone.
             link.has_neighbours && takes(ip, link)
@@ -39,7 +41,7 @@ pub(super) fn look(ip: IpAddr, links: &[Link]) -> AddressFacts {
         macs
     };
     let answers = on.map(|link| (link.name.clone(), segment::who_has(ip, link, PATIENCE).map(others)));
-    AddressFacts { is_local, answers: answers.collect() }
+    AddressFacts { is_taken, answers: answers.collect() }
 }
 
 /// Whether the kernel takes a packet for the address that arrives on the link, whoever sends it.
@@ -64,9 +66,7 @@ pub(super) fn step(subject: &Subject, ip: IpAddr, facts: &AddressFacts) -> StepV
     let on = if links.is_empty() { String::new() } else { format!(" on {}", links.join(" and ")) };
     let step = StepView::new("address", format!("who announces {ip}, and who answers for it{on}"));
     let others = foreign(facts);
-    let seen = format!("; {}", answering(facts));
-    // The kernel path redirects before it is decided whether a packet is for this machine.
-    let facts = &AddressFacts { is_local: facts.is_local || subject.by_kernel, ..facts.clone() };
+    let seen = format!("; {}", answering(facts, &others));
     match &subject.announced {
         None => unannounced(step, ip, facts, &others, &seen),
         Some((true, row)) => shared(step, ip, facts, row.as_ref(), &seen),
@@ -83,10 +83,9 @@ fn foreign(facts: &AddressFacts) -> Vec<String> {
     macs
 }
 
-fn answering(facts: &AddressFacts) -> String {
-    let others = foreign(facts);
+fn answering(facts: &AddressFacts, others: &[String]) -> String {
     let unseen = facts.answers.iter().find_map(|(_, macs)| macs.as_ref().err());
-    match (others.as_slice(), unseen) {
+    match (others, unseen) {
         ([], Some(unseen)) => unseen.to_string(),
         ([], None) if facts.answers.is_empty() => "no link of this machine has its subnet".to_owned(),
         ([], None) => "no other machine answers for it".to_owned(),
@@ -97,7 +96,7 @@ fn answering(facts: &AddressFacts) -> String {
 /// The address of a gateway that announces nothing: something else must bring packets here.
 fn unannounced(step: StepView, ip: IpAddr, facts: &AddressFacts, others: &[String], seen: &str) -> StepView {
     let unseen = facts.answers.iter().any(|(_, macs)| macs.is_err());
-    match (facts.is_local, others) {
+    match (facts.is_taken, others) {
         (true, []) => step.ok(format!("{ip} is an address of this machine{seen}")),
         // Gateways behind a program that announces for them all have the address.
         (true, [other]) => step.doubtful(
@@ -132,7 +131,7 @@ fn shared(
     seen: &str,
 ) -> StepView {
     match row {
-        Some(row) if row.state == "announced" && facts.is_local => {
+        Some(row) if row.state == "announced" && facts.is_taken => {
             step.ok(format!("this gateway announces {ip} by BGP{seen}"))
         }
         Some(row) if row.state == "announced" => step.stopped(

@@ -31,16 +31,16 @@ pub(super) struct Capture {
 
 /// Captures the packets of the client at the frontend, and those of the gateway at its endpoints.
 pub(super) fn take(subject: &Subject, addr: FrontendAddr, time: Duration) -> Result<Capture, CaptureError> {
-    let (endpoints, _) = subject.endpoints();
     let client = Conversation {
         protocol: addr.protocol,
         server: addr.socket_addr(),
         peer: subject.client_ip(),
         peer_port: subject.client.and_then(|client| client.port),
     };
-    let endpoint = |server: SocketAddr| Conversation { server, peer: None, peer_port: None, ..client };
+    let endpoint =
+        |server: &SocketAddr| Conversation { server: *server, peer: None, peer_port: None, ..client };
     let all: Vec<Conversation> =
-        [client].into_iter().chain(endpoints.into_iter().take(ENDPOINTS).map(endpoint)).collect();
+        [client].into_iter().chain(subject.endpoints.iter().take(ENDPOINTS).map(endpoint)).collect();
     let bounds = Bounds { time, ..Bounds::default() };
     let mut file = io::Cursor::new(Vec::new());
     let captured = capture(&all, &bounds, &AtomicBool::new(false), &mut file)?;

@@ -48,13 +48,12 @@ pub(super) enum Outcome {
 
 /// Probes the endpoints as the gateway would connect to them.
 pub(super) fn look(subject: &Subject) -> Vec<(SocketAddr, Outcome)> {
-    let (mut endpoints, _) = subject.endpoints();
-    endpoints.truncate(PROBED);
+    let endpoints = &subject.endpoints[..subject.endpoints.len().min(PROBED)];
     let outcomes: Vec<Outcome> = match subject.addr().map(|addr| addr.protocol) {
-        Some(Protocol::Udp) => by_udp(&endpoints),
-        _ => by_tcp(&endpoints, subject),
+        Some(Protocol::Udp) => by_udp(endpoints),
+        _ => by_tcp(endpoints, subject),
     };
-    endpoints.into_iter().zip(outcomes).collect()
+    endpoints.iter().copied().zip(outcomes).collect()
 }
 
 fn by_udp(endpoints: &[SocketAddr]) -> Vec<Outcome> {
@@ -130,17 +129,12 @@ fn want_header(endpoints: &[SocketAddr], outcomes: Vec<Outcome>) -> Vec<Outcome>
 
 /// Judges the endpoints.
 pub(super) fn step(subject: &Subject, outcomes: &[(SocketAddr, Outcome)]) -> StepView {
-    let (all, elsewhere) = subject.endpoints();
-    let step = StepView::new(
-        "endpoints",
-        format!(
-            "what the {} endpoints that the client may get do when this gateway connects",
-            all.len() + elsewhere
-        ),
-    );
+    let all = subject.endpoints.len() + subject.out_of_reach;
+    let looked = format!("what the {all} endpoints that the client may get do when this gateway connects");
+    let step = StepView::new("endpoints", looked);
     let works = outcomes.iter().filter(|(_, it)| *it == Outcome::Works).count();
     let unknown = outcomes.iter().filter(|(_, it)| *it == Outcome::Unknown).count();
-    let not_probed = match all.len() - outcomes.len() + elsewhere {
+    let not_probed = match all - outcomes.len() {
         0 => String::new(),
         more => format!("; {more} more were not probed"),
     };

@@ -30,8 +30,7 @@ pub(super) struct PathFacts {
 /// Peers whose paths are probed, with the size of a full packet towards each.
 pub(super) fn peers(subject: &Subject, links: &[Link]) -> Vec<(IpAddr, bool, u32)> {
     let client = subject.client_ip().map(|ip| (ip, true));
-    let (endpoints, _) = subject.endpoints();
-    let mut ips: Vec<IpAddr> = endpoints.iter().map(SocketAddr::ip).collect();
+    let mut ips: Vec<IpAddr> = subject.endpoints.iter().map(SocketAddr::ip).collect();
     ips.dedup();
     let endpoints = ips.into_iter().take(PROBED).map(|ip| (ip, false));
     let with_size =

@@ -30,6 +30,10 @@ pub(super) struct Subject {
     pub(super) by_kernel: bool,
     /// Traffic of the frontend since it was added.
     pub(super) counts: TrafficCounts,
+    /// Endpoints that the client may get, in order and each once, on the default network path.
+    pub(super) endpoints: Vec<SocketAddr>,
+    /// Number of those on other network paths, which cannot be probed.
+    pub(super) out_of_reach: usize,
 }
 
 impl Subject {
@@ -58,7 +62,9 @@ impl Subject {
         if let Some(workers) = addr.and_then(|addr| observer.counters(addr)).and_then(|it| it.upgrade()) {
             counts.add_frontend(&workers);
         }
-        Self { exists, view, status: overview.status, client, frontend, announced, by_kernel, counts }
+        let (endpoints, out_of_reach) = endpoints(&view, frontend.as_deref());
+        let status = overview.status;
+        Self { exists, view, status, client, frontend, announced, by_kernel, counts, endpoints, out_of_reach }
     }
 
     /// A command that asks the same of a gateway; none is this one.
@@ -96,22 +102,20 @@ impl Subject {
     fn origin(&self) -> Origin {
         if self.view.origin.as_deref() == Some("internal") { Origin::Internal } else { Origin::External }
     }
+}
 
-    /// Endpoints that the client may get, each once, on the default network path, and the number of those on others.
-    pub(super) fn endpoints(&self) -> (Vec<SocketAddr>, usize) {
-        let parts = self.view.split.iter().flat_map(|part| &part.endpoints);
-        let used = self.view.endpoints.iter().chain(parts).filter(|endpoint| endpoint.used);
-        let used: BTreeSet<&str> = used.map(|endpoint| endpoint.address.as_str()).collect();
-        let backends =
-            self.frontend.iter().flat_map(|frontend| frontend.pools()).flat_map(|pool| pool.backends.iter());
-        let addrs = backends.flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.addr);
-        let all: BTreeSet<EndpointAddr> =
-            addrs.filter(|addr| used.contains(addr.to_string().as_str())).collect();
-        let here = all.iter().filter(|endpoint| endpoint.path == Path::DEFAULT);
-        let here: Vec<SocketAddr> = here.map(|endpoint| endpoint.socket_addr()).collect();
-        let others = all.len() - here.len();
-        (here, others)
-    }
+/// Endpoints that the client may get, in order and each once: those on the default network path, and the number of those on others.
+fn endpoints(view: &ExplainView, frontend: Option<&Frontend>) -> (Vec<SocketAddr>, usize) {
+    let parts = view.split.iter().flat_map(|part| &part.endpoints);
+    let used = view.endpoints.iter().chain(parts).filter(|endpoint| endpoint.used);
+    let used: BTreeSet<&str> = used.map(|endpoint| endpoint.address.as_str()).collect();
+    let backends = frontend.into_iter().flat_map(Frontend::pools).flat_map(|pool| pool.backends.iter());
+    let addrs = backends.flat_map(|backend| &backend.endpoints).map(|endpoint| endpoint.addr);
+    let all: BTreeSet<EndpointAddr> = addrs.filter(|addr| used.contains(addr.to_string().as_str())).collect();
+    let here = all.iter().filter(|endpoint| endpoint.path == Path::DEFAULT);
+    let here: Vec<SocketAddr> = here.map(|endpoint| endpoint.socket_addr()).collect();
+    let others = all.len() - here.len();
+    (here, others)
 }
 
 /// Parses `address:port/protocol`.

@@ -29,6 +29,8 @@ fn subject(announced: Option<(bool, Option<AddressView>)>) -> Subject {
         announced,
         by_kernel: false,
         counts: TrafficCounts::default(),
+        endpoints: Vec::new(),
+        out_of_reach: 0,
     }
 }
 
@@ -43,9 +45,9 @@ fn row(owner: Option<&str>, state: &str, message: Option<&str>) -> AddressView {
 }
 
 /// Judges the address where these machines answer for it.
-fn address(announced: Option<(bool, Option<AddressView>)>, is_local: bool, answers: &[u8]) -> StepView {
+fn address(announced: Option<(bool, Option<AddressView>)>, is_taken: bool, answers: &[u8]) -> StepView {
     let macs = answers.iter().map(|last| MacAddress([2, 0, 0, 0, 0, *last])).collect();
-    let facts = AddressFacts { is_local, answers: vec![("eth0".to_owned(), Ok(macs))] };
+    let facts = AddressFacts { is_taken, answers: vec![("eth0".to_owned(), Ok(macs))] };
     address::step(&subject(announced), IpAddr::from([203, 0, 113, 10]), &facts)
 }
 

@@ -224,9 +224,9 @@ fn read<T>(name: &str, text: &str, parse: fn(&str) -> Result<T, String>) -> Resu
 }
 
 impl Question {
-    /// Path and query with which a gateway is asked.
-    pub(crate) fn path(&self) -> String {
-        let mut path = format!("/api/explain?service={}", self.service);
+    /// Path and query with which this page is asked.
+    pub(crate) fn path(&self, page: &str) -> String {
+        let mut path = format!("{page}?service={}", self.service);
         let parts = [
             ("multiCluster", self.multi_cluster.then(|| "true".to_owned())),
             ("kind", self.gateway_api.as_ref().map(|object| object.kind().to_ascii_lowercase())),

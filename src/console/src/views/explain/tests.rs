@@ -378,7 +378,7 @@ fn a_question_keeps_its_meaning_on_the_way_to_a_gateway() {
         "service=shop/web&port=http&protocol=UDP&address=2001:db8::10&client=%5B2001:db8::7%5D:5000",
     ] {
         let asked = question(query).unwrap();
-        let path = asked.path();
+        let path = asked.path("/api/explain");
         let (_, sent) = path.split_once('?').unwrap();
         assert_eq!(question(sent).unwrap(), asked);
         assert!(!path.contains(['[', ']', ' ']), "{path}");
