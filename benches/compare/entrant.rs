@@ -6,7 +6,7 @@
 pub(crate) enum Subject {
     /// Routed by the gateway's kernel: the limit of this machine.
     Direct,
-    /// The same with connection tracking, which every way that translates addresses needs.
+    /// Connection tracking in addition, which every way that translates addresses needs.
     Tracked,
     /// nftables rules as kube-proxy writes them, on the gateway.
     KubeProxy,
@@ -14,7 +14,7 @@ pub(crate) enum Subject {
     Ipvs,
     /// The release binary of this project.
     Sheave,
-    /// The same binary, whose Services the kernel carries.
+    /// Same binary, whose Services the kernel carries.
     SheaveKernel,
     /// HAProxy in TCP mode, with splicing where that is its best.
     Haproxy,

@@ -84,7 +84,7 @@ impl Mark {
         Self { better: Better::Lower, ..Self::at_least(what, metric, rival, must, moonshot) }
     }
 
-    /// The same mark for another subject.
+    /// Copy of the mark for another subject.
     pub(crate) const fn of(self, subject: Subject) -> Self {
         Self { subject, ..self }
     }

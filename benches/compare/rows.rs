@@ -130,7 +130,7 @@ const CHEAPER_THAN_THE_PROXY: Mark =
 const MUCH_FASTER_THAN_HAPROXY: Mark = Mark::at_least("rate", Rate, HAPROXY, 1.10, Some(1.25));
 const TAIL_OF_TWO_WORKERS: Mark = Mark::tail_of_two_workers(HAPROXY, 1.0, 0.8);
 
-/// What an open loop asks of the slowest entrant: busy, and far enough from full that queues do not grow without end.
+/// Share of the slowest entrant's rate that an open loop offers: busy, and far enough from full that queues do not grow without end.
 const BUSY: ArrivalRate = ArrivalRate::Share(0.6);
 /// The same on connections so many that each request finds the caches cold.
 const BUSY_AND_COLD: ArrivalRate = ArrivalRate::Share(0.4);

@@ -103,7 +103,7 @@ pub(crate) struct Task {
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Presence {
-    /// It is installed.
+    /// Installed.
     Here(Installed),
     /// Reason why it cannot, with a remedy.
     Absent(&'static str),

@@ -33,7 +33,7 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Largest number of entries in an AddressPool; see the rules of its definition.
 const MAX_ENTRIES: usize = 256;
 
-/// What LoadBalancer Services become.
+/// Target kind of LoadBalancer Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceTarget {
     /// LoadBalancer Services of Sheave.
@@ -42,14 +42,14 @@ pub enum ServiceTarget {
     GatewayApi,
 }
 
-/// What a migration leads to.
+/// Result of a migration.
 #[derive(Clone, Copy, Debug)]
 pub struct MigrationOptions<'a> {
     /// Class of the installation's LoadBalancer Services.
     pub load_balancer_class: &'a str,
     /// Controller of its GatewayClasses.
     pub gateway_controller: &'a str,
-    /// What LoadBalancer Services become.
+    /// Target kind of LoadBalancer Services.
     pub services: ServiceTarget,
 }
 

@@ -44,7 +44,7 @@ enum Stage {
     Sole,
 }
 
-/// What the proxy has to do for a frontend.
+/// Duty of the proxy for a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Proxying {
@@ -76,7 +76,7 @@ pub(crate) struct KernelPath {
     stages: HashMap<FrontendAddr, Stage>,
     internal: Arc<AddressSet>,
     machine: BTreeSet<IpAddr>,
-    /// What the kernel will be told once listeners that it needs are open.
+    /// Forwardings that the kernel gets once listeners that it needs are open.
     unsent: Change,
     /// Why the kernel has nothing of what it was told.
     failure: Option<KernelPathError>,
@@ -244,7 +244,7 @@ impl KernelPath {
         }
     }
 
-    /// What the proxy has to do for a frontend.
+    /// Duty of the proxy for a frontend.
     pub(crate) fn proxying(&self, addr: FrontendAddr) -> Proxying {
         match self.stages.get(&addr) {
             _ if self.failure.is_some() => Proxying::Listens,

@@ -40,7 +40,7 @@ pub(crate) fn print_comparison(comparison: &Comparison) {
     regressions.iter().for_each(|regression| println!("REGRESSION: {regression}"));
 }
 
-/// What the terminal says beside the figures of the tables: the whole machine's CPU, context switches, segments, memory.
+/// Figures that only the terminal shows: the whole machine's CPU, context switches, segments, memory.
 fn rest(row: &RowResult, series: &Series) -> String {
     let named = [
         (Metric::MachineCost, "machine", row.row.load.units().cost, 1.0),

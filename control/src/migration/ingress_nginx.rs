@@ -137,7 +137,7 @@ fn listener(map: &RawObject, entry: StreamEntry) -> ListenerDraft {
     }
 }
 
-/// What the controller's Service says about its addresses.
+/// Address settings of the controller's Service.
 struct ServedAddress<'a> {
     /// The Service, if it has an address.
     service: Option<&'a RawObject>,

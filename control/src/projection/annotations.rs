@@ -37,7 +37,7 @@ pub(super) const AFFINITY_SCOPE: &str = "sheave.dev/affinity-scope";
 /// `proxy-v1` (TCP) or `proxy-v2`. Default: `transparent` for clients outside the cluster if `externalTrafficPolicy` is `Local`,
 /// otherwise `gateway`.
 pub(crate) const CLIENT_SOURCE: &str = "sheave.dev/client-source";
-/// What carries the connections: `proxy`, `kernel` (nftables, as far as that can do what the Service asks for), or `auto` (the
+/// Path of the connections: `proxy`, `kernel` (nftables, as far as that can do what the Service asks for), or `auto` (the
 /// kernel only where nothing of that is lost). Default: `path`.
 pub(super) const PATH: &str = "sheave.dev/path";
 /// CIDRs of peers whose TCP connections begin with a PROXY header, version 1 or 2. `acceptProxy.allow` in the configuration

@@ -281,7 +281,7 @@ pub(super) struct SpecAddresses {
     pub(super) external: Vec<IpAddr>,
 }
 
-/// What a Gateway serves.
+/// Plan of a Gateway.
 #[derive(Debug)]
 pub(super) struct GatewayPlan {
     pub(super) outcome: Arc<GatewayOutcome>,
@@ -300,7 +300,7 @@ impl GatewayPlan {
     }
 }
 
-/// What a listener serves.
+/// Plan of a listener.
 #[derive(Debug)]
 pub(super) struct ListenerPlan {
     /// The listener as a Service of its one port.
@@ -311,11 +311,11 @@ pub(super) struct ListenerPlan {
     pub(super) superseded: u32,
     /// Backends of its route; empty without one.
     pub(super) parts: Vec<PartPlan>,
-    /// What its server names lead to; `None` unless it is a listener of TLS. It has no route itself then.
+    /// Targets of its server names; `None` unless it is a listener of TLS. It has no route itself then.
     pub(super) names: Option<NamesPlan>,
     /// Problems of what it was planned from.
     pub(super) problems: Vec<Problem>,
-    /// What it was planned from: it stays as it is while this does.
+    /// Inputs of the plan, which stays as it is while they do.
     pub(super) inputs: ListenerInputs,
 }
 
@@ -333,7 +333,7 @@ impl ListenerPlan {
     }
 }
 
-/// What the server names of TLS listeners with one port lead to.
+/// Targets of the server names of TLS listeners with one port.
 #[derive(Debug)]
 pub(super) struct NamesPlan {
     /// Each listener with each of its routes, as if its names were the only ones.

@@ -42,7 +42,7 @@ impl Published {
         published
     }
 
-    /// What the status of a Gateway publishes: its addresses, and the ports that its condition lists there. A status without that
+    /// Claims of a Gateway's status: its addresses, and the ports that its condition lists there. A status without that
     /// condition publishes the listeners that are programmed, its own and those of the ListenerSets that name it.
     pub(super) fn of_gateway<'a>(
         gateway: &Gateway,

@@ -36,13 +36,13 @@ struct Before {
     seen: Option<Vec<IpAddr>>,
 }
 
-/// What a pass projects.
+/// Objects that a pass projects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum PassScope {
     /// Everything: nothing of the last pass need hold.
     #[default]
     Everything,
-    /// What has changed.
+    /// Changed objects.
     Changes,
 }
 
@@ -59,7 +59,7 @@ struct Pass {
     /// Whether an endpoint may have become a frontend or an address that nodes forward, or ceased to be one.
     loops_changed: bool,
     touched: ClaimChanges,
-    /// What nodes forward of Services that came or went.
+    /// Addresses of Services that came or went, which nodes forward.
     led_on: ServiceAddressChanges,
     /// Frontends of Services that went, or changed or moved when their Service was projected again. Those that are not created again are
     /// removed.

@@ -15,7 +15,7 @@ use crate::net;
 
 type NodePort = (u16, Protocol);
 
-/// What nodes forward of all Services, ours or not.
+/// Addresses and ports of all Services, ours or not, that nodes forward.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceAddresses {
     of_services: HashMap<ServiceKey, Forwarded>,
@@ -24,7 +24,7 @@ pub(super) struct ServiceAddresses {
     external: HashMap<FrontendAddr, usize>,
 }
 
-/// What nodes forward of one Service.
+/// Addresses and ports of one Service that nodes forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Forwarded {
     cluster: Vec<IpAddr>,
@@ -104,7 +104,7 @@ fn replace<T: Copy + Ord + Hash>(
 }
 
 impl Forwarded {
-    /// What nodes forward of a Service.
+    /// Addresses and ports of a Service that nodes forward.
     fn by_nodes(service: &Service) -> Self {
         let Some(spec) = &service.spec else { return Self::default() };
         let ports = || spec.ports.iter().flatten();

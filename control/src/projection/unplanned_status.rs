@@ -60,7 +60,7 @@ pub(super) fn unplanned_status(
     })
 }
 
-/// What a Gateway publishes that is being deleted or has changed to a class of another controller, until our part of its status is removed.
+/// Claims of a Gateway that is being deleted or has changed to a class of another controller, until our part of its status is removed.
 fn of_gateway(key: &ServiceKey, objects: &Objects) -> Option<UnplannedStatus> {
     let gateway = objects.gateway_api.gateways.get(key)?;
     if !gateway.is_marked() {

@@ -29,7 +29,7 @@ impl Attributes {
         self.0.is_empty()
     }
 
-    /// As they are sent.
+    /// Encoded form.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

@@ -47,7 +47,7 @@ const RULE_EXPRESSIONS: u16 = 4;
 /// An attribute has up to 65,535 bytes.
 const LONGEST_LIST: usize = 60_000;
 
-/// What a table is made with.
+/// Options of a new table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Making {
     /// NFTA_TABLE_FLAGS.

@@ -52,7 +52,7 @@ pub(crate) fn intervals(set: &AddressSet, family: Family) -> impl Iterator<Item 
     v4.chain(v6.map(|&(first, last)| (IpAddr::from(first.to_be_bytes()), IpAddr::from(last.to_be_bytes()))))
 }
 
-/// What happens to one class of clients, and the slots that it chooses from.
+/// Fate of one class of clients, and the slots that it chooses from.
 fn route(forwarding: &Forwarding, decision: &Decision) -> (Action, Vec<SocketAddr>) {
     let slots = match decision {
         Decision::Forward(endpoints) => slots(endpoints, forwarding.method),

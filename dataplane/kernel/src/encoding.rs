@@ -291,7 +291,7 @@ impl<'a> Dumped<'a> {
         }
     }
 
-    /// What the element means in this set; not for `internal`, whose elements are [`bounds`](Self::bound).
+    /// Meaning of the element in this set; not for `internal`, whose elements are [`bounds`](Self::bound).
     pub(crate) fn element(self, set: &str) -> Option<Element> {
         let mut key = self.value(KEY)?;
         Some(match set {

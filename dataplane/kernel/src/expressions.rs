@@ -72,7 +72,7 @@ pub(crate) enum Member {
     NotOf = 1,
 }
 
-/// What a rule does to an element of a dynamic set: NFT_DYNSET_OP_UPDATE and NFT_DYNSET_OP_DELETE.
+/// Operation of a rule on an element of a dynamic set: NFT_DYNSET_OP_UPDATE and NFT_DYNSET_OP_DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Update { seconds: u32 },

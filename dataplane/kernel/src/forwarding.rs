@@ -1,4 +1,4 @@
-//! What becomes of a frontend's new connections and flows: the plan's input.
+//! Fate of a frontend's new connections and flows: the plan's input.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheave_model::{AddressSet, FrontendAddr};
 
-/// What becomes of the new connections and flows of one frontend.
+/// Fate of the new connections and flows of one frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarding {
     /// Address, port and protocol that clients use.

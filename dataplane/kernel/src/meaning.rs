@@ -10,7 +10,7 @@ use crate::forwarding::Method;
 use crate::jhash::{chosen_slot, scale};
 use crate::ruleset::{Action, Chooser, Element};
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Goes to an endpoint.

@@ -34,7 +34,7 @@ const HEADER: usize = 16;
 const FAMILY_HEADER: usize = 4;
 /// The longest reply: the error of a message, with a copy of that.
 const LONGEST: usize = 256 << 10;
-/// What the send buffer needs beside the bytes of a batch.
+/// Room in the send buffer beside the bytes of a batch.
 const OVERHEAD: usize = 1 << 20;
 /// How often a dump begins again that a change by somebody else made inconsistent.
 const DUMP_ATTEMPTS: usize = 20;

@@ -23,7 +23,7 @@ pub struct Plan {
     machine: BTreeSet<IpAddr>,
 }
 
-/// What the plan knows of a frontend.
+/// Frontend in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Told(Forwarding),
@@ -47,7 +47,7 @@ impl Known {
     }
 }
 
-/// What is in the ruleset as long as something needs it.
+/// Part of the ruleset that exists while something needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Shared {
     /// Needed by each frontend of the address that is not left to the proxy.
@@ -165,7 +165,7 @@ impl Plan {
         self.uses.0.keys().filter_map(chain).collect()
     }
 
-    /// What makes the plan's ruleset of the one that is present in the kernel.
+    /// Changes that turn the kernel's ruleset into the plan's.
     pub fn difference(
         &self,
         (elements, chains): (&BTreeSet<Element>, &BTreeSet<(Family, Chain)>),
@@ -282,7 +282,7 @@ impl Uses {
     }
 }
 
-/// What an element of a frontend needs besides itself.
+/// Requirements of an element of a frontend besides itself.
 fn needs(element: &Element) -> impl Iterator<Item = Shared> {
     let family = element.family();
     let chain = match *element {

@@ -1,4 +1,4 @@
-//! What a machine must have for the kernel path, beside a kernel that loads the rules.
+//! Requirements of the kernel path, beside a kernel that loads the rules.
 
 use std::{fmt, fs, io};
 
@@ -59,7 +59,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What stands in the way in this network namespace. The caller decides for which frontends: an obstacle of IPv6 is none for IPv4.
+/// Obstacles in this network namespace. The caller decides for which frontends: an obstacle of IPv6 is none for IPv4.
 pub fn obstacles() -> io::Result<Vec<Obstacle>> {
     if !has_right()? {
         return Ok(vec![Obstacle::NoRight]);

@@ -41,7 +41,7 @@ pub struct Chooser {
     pub guarded: bool,
 }
 
-/// What the kernel does with the first packet of a connection or flow.
+/// Decision of the kernel about the first packet of a connection or flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
     /// Chooses an endpoint.

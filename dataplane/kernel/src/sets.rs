@@ -47,7 +47,7 @@ enum Holds {
     Endpoints,
 }
 
-/// What distinguishes a set from a plain one.
+/// Properties that distinguish a set from a plain one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feature {
     None,
@@ -218,7 +218,7 @@ impl Set {
     }
 }
 
-/// What `slot` is a `typeof` of, as nft keeps it in NFTA_SET_USERDATA: `ip daddr . meta l4proto . th dport . numgen random mod 1`, and
+/// Expression that `slot` is a `typeof` of, as nft keeps it in NFTA_SET_USERDATA: `ip daddr . meta l4proto . th dport . numgen random mod 1`, and
 /// `ip daddr . th dport`. The numbers are those of its expressions (`enum expr_types`, `enum proto_desc_id`), which other versions must
 /// be able to read.
 fn slot_userdata(family: Family) -> Vec<u8> {

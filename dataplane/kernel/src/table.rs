@@ -56,7 +56,7 @@ impl Default for Options {
     }
 }
 
-/// What an earlier process left in the tables.
+/// Content that an earlier process left in the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Present {
     /// Elements of both families.
@@ -65,7 +65,7 @@ pub struct Present {
     pub chains: BTreeSet<(Family, Chain)>,
 }
 
-/// What a change did beside what it was asked for.
+/// Side effects of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// Number of changes of the tables so far, also by earlier processes.
@@ -82,7 +82,7 @@ pub struct KernelTable {
     generation: u64,
     /// Whether the tables in the kernel are those that this value describes; otherwise the next change replaces them.
     current: bool,
-    /// Those in `hairpin`.
+    /// Elements of `hairpin`.
     interfaces: BTreeSet<String>,
     /// Frontends with affinity.
     sticky: HashSet<FrontendAddr>,
@@ -192,7 +192,7 @@ impl KernelTable {
         Ok(present)
     }
 
-    /// What the tables have.
+    /// Content of the tables.
     fn present(&mut self) -> io::Result<Present> {
         let mut present = Present::default();
         for family in FAMILIES {
@@ -472,7 +472,7 @@ impl KernelTable {
     }
 }
 
-/// What the kernel can do: the flags with which it makes tables. A table of another name is made and removed in one batch.
+/// Abilities of the kernel: the flags with which it makes tables. A table of another name is made and removed in one batch.
 fn probe(netfilter: &mut Netfilter, making: Making) -> Result<u32, Error> {
     let name = format!("{NAME}-probe-{}", std::process::id());
     let mut attempt = |flags| {

@@ -475,7 +475,7 @@ impl Split {
     }
 }
 
-/// What the server names of a frontend lead to. A name that no pattern has, or whose narrowest pattern leads nowhere, is reset.
+/// Targets of the server names of a frontend. A name that no pattern has, or whose narrowest pattern leads nowhere, is reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerNames {
     targets: Vec<Arc<Frontend>>,

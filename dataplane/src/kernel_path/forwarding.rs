@@ -1,4 +1,4 @@
-//! What the kernel path is told of a frontend: the routes with the shares that health and failover leave.
+//! Forwarding of a frontend on the kernel path: the routes with the shares that health and failover leave.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the kernel has seen of the traffic that it carries: for counters, and for the health of endpoints.
+//! Traffic that the kernel carries, as it counts it: for counters, and for the health of endpoints.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::counters::{CounterRegistry, FrontendCounters};
 use crate::health::{ConnectedFrom, Reports};
 use crate::select::ActiveTable;
 
-/// What the kernel has seen of the traffic of a frontend to an endpoint.
+/// Traffic of a frontend to an endpoint, as the kernel counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// As many new connections since the last time.
+    /// New connections since the last time.
     Forwarded(u64),
     /// A client that could not reach it.
     Failed,

@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 use super::errors::{KernelPathError, KernelPathErrors};
 use super::traffic::{Seen, TrafficSink};
 
-/// What the kernel has, and changes of it, as the kernel or a test makes them.
+/// Ruleset of the kernel, and changes of it, as the kernel or a test makes them.
 pub(crate) trait Ruleset: Send {
-    /// What keeps packets from being forwarded, although the kernel may take the rules.
+    /// Obstacles that keep packets from being forwarded, although the kernel may take the rules.
     fn obstacles(&mut self) -> KernelPathErrors;
     /// Turns what the kernel has, whatever that is, into this plan, and returns what that changed. With `keep`, the plan first takes in
     /// what the kernel has of frontends that it does not know. If the kernel does not take the plan, it has nothing after that.

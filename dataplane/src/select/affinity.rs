@@ -24,7 +24,7 @@ const MAX_SHARDS: usize = 64;
 /// Minimum number of records per shard: small tables have fewer shards, so that the bound stays accurate.
 const MIN_SHARD_RECORDS: usize = 1024;
 
-/// What has affinity records of its own.
+/// Owner of affinity records.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ScopeOwner<'a> {
     /// A Service port.

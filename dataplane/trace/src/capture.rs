@@ -71,18 +71,18 @@ impl Default for Bounds {
     }
 }
 
-/// What was captured.
+/// Result of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// Packets in the file.
     pub packets: u64,
     /// Size of the file.
     pub bytes: u64,
-    /// What ended the capture.
+    /// End of the capture.
     pub ended_by: EndedBy,
 }
 
-/// What ended a capture.
+/// Reason for the end of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedBy {
     /// The time was over.
@@ -211,7 +211,7 @@ impl Listener {
     }
 }
 
-/// What is known of a packet beside its bytes.
+/// Metadata of a packet.
 struct Packet {
     from: LinkAddr,
     time: Duration,
@@ -300,7 +300,7 @@ impl Conversation {
     }
 }
 
-/// What the headers of an IP packet say.
+/// Headers of an IP packet.
 struct Headers<'a> {
     ends: [IpAddr; 2],
     protocol: u8,

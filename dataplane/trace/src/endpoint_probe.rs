@@ -19,12 +19,12 @@ pub const ROOM: usize = 64;
 /// How much of an answer is read at a time.
 const READ: usize = 16 << 10;
 
-/// What a probe by TCP does.
+/// Probe by TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpProbe<'a> {
     /// The source address; `None`: the kernel chooses it.
     pub from: Option<IpAddr>,
-    /// What is sent once connected, for example a PROXY header or a request.
+    /// Bytes that are sent once connected, for example a PROXY header or a request.
     pub send: Option<&'a [u8]>,
     /// How long a connection may take.
     pub timeout: Duration,
@@ -41,7 +41,7 @@ pub enum TcpProbed {
         after: Duration,
         /// Bytes that the endpoint sent while it was watched.
         received: usize,
-        /// What became of the connection.
+        /// Outcome of the connection.
         end: End,
     },
     /// The endpoint or a packet filter refused it with a reset or ICMP port unreachable.
@@ -56,10 +56,10 @@ pub enum TcpProbed {
     NotTried,
 }
 
-/// What becomes of a connection while it is watched.
+/// Behaviour of a connection while it is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It stays open.
+    /// Stays open.
     Open,
     /// The endpoint closes it, this long after it was established.
     Closed(Duration),
@@ -67,12 +67,12 @@ pub enum End {
     Reset(Duration),
 }
 
-/// What a probe by UDP does.
+/// Probe by UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpProbe<'a> {
     /// The source address; `None`: the kernel chooses it.
     pub from: Option<IpAddr>,
-    /// What is sent.
+    /// Datagram that is sent.
     pub send: &'a [u8],
     /// How long an answer may take.
     pub timeout: Duration,
@@ -140,7 +140,7 @@ trait Attempt {
     type Result: Copy;
 
     fn socket(&self) -> &Socket;
-    /// What is waited for, and until when.
+    /// Awaited events, and the deadline.
     fn waits_for(&self) -> (PollFlags, Instant);
     /// Continues when that has happened.
     fn on_ready(&mut self) -> Option<Self::Result>;

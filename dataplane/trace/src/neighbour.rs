@@ -10,7 +10,7 @@ use sheave_announce::MacAddress;
 use crate::netlink::route_request;
 use crate::unseen::{Right, Unseen};
 
-/// What the kernel knows of a neighbour.
+/// Neighbour, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
     /// State of the entry.

@@ -72,7 +72,7 @@ pub enum Echo {
     LargerThanLink,
     /// A router, the peer or this machine's kernel reported that the peer cannot be reached.
     Unreachable {
-        /// Who reported it; `None`: the kernel.
+        /// Reporter; `None`: the kernel.
         by: Option<IpAddr>,
         /// The kernel's error, if it was the kernel.
         error: Option<Errno>,
@@ -269,7 +269,7 @@ impl Exchange {
     }
 }
 
-/// What follows the header of an IPv4 packet of ICMP.
+/// Body of an IPv4 packet of ICMP.
 fn skip_ipv4(packet: &[u8]) -> Option<&[u8]> {
     let length = usize::from(packet.first()? & 0xf) * 4;
     (*packet.get(9)? == ICMP && length >= IPV4_HEADER).then(|| packet.get(length..))?

@@ -19,10 +19,10 @@ const WHAT: &str = "the route";
 /// The kernel counts a cached route's lifetime in USER_HZ, which is 100 on all architectures that Sheave is built for.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What the kernel does with a packet that this machine sends.
+/// Route of a packet that this machine sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// What becomes of the packet.
+    /// Fate of the packet.
     pub kind: RouteKind,
     /// The interface by which it leaves; none where it does not leave.
     pub interface: Option<Interface>,
@@ -43,16 +43,16 @@ pub struct Interface {
     pub name: String,
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteKind {
-    /// It goes to a neighbour.
+    /// Sent to a neighbour.
     Unicast,
-    /// It is for this machine.
+    /// Delivered to this machine.
     Local,
-    /// It goes to all machines of a link.
+    /// Sent to all machines of a link.
     Broadcast,
-    /// It goes to a group.
+    /// Sent to a group.
     Multicast,
     /// A route of type `blackhole` discards it without an error.
     Blackhole,
@@ -80,16 +80,16 @@ pub enum RouteMtu {
     },
 }
 
-/// What the kernel does with a packet that arrives.
+/// Admission of a packet that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is taken: by this machine ([`RouteKind::Local`]), or on to another.
+    /// Taken: by this machine ([`RouteKind::Local`]), or on to another.
     Admitted(RouteKind),
     /// `rp_filter` drops it: packets to its sender would leave by another interface (strict) or by none (loose).
     ReversePathFilter,
-    /// It is dropped because no packet from outside can have such an address: a local, loopback, broadcast or multicast source.
+    /// Dropped because no packet from outside can have such an address: a local, loopback, broadcast or multicast source.
     Martian,
-    /// It is for another machine, and this one does not forward.
+    /// Addressed to another machine, and this one does not forward.
     NotForwarded,
     /// There is no route to its destination, or one that discards or refuses it.
     Refused(RouteKind),

@@ -27,7 +27,7 @@ const MOST: usize = 1000;
 pub struct TcpSocket {
     /// Its own address and port.
     pub local: SocketAddr,
-    /// Those of its peer.
+    /// Ends of its peer.
     pub remote: SocketAddr,
     /// Its state.
     pub state: TcpState,
@@ -35,11 +35,11 @@ pub struct TcpSocket {
     pub receive_queue: u32,
     /// Bytes that were written and not acknowledged by the peer.
     pub send_queue: u32,
-    /// What TCP measures; `None` for a socket that is being opened or is closed.
+    /// Measurements of TCP; `None` for a socket that is being opened or is closed.
     pub info: Option<TcpInfo>,
 }
 
-/// What TCP measures of a socket (`struct tcp_info` in linux/tcp.h).
+/// Measurements of a TCP socket (`struct tcp_info` in linux/tcp.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
     /// How often the segment that waits was sent again, without an answer.

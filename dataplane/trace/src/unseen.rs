@@ -1,4 +1,4 @@
-//! What could not be seen, and what is missing for it.
+//! Facts that could not be seen, and the missing right or file.
 
 use std::borrow::Cow;
 use std::{fmt, io};
@@ -44,7 +44,7 @@ impl Unseen {
     }
 }
 
-/// What is missing to see a fact.
+/// Missing requirement to see a fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// A right of the process.

@@ -78,7 +78,7 @@ impl GatewayAddress {
     }
 }
 
-/// What stands behind a Gateway.
+/// Implementation details behind a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayInfrastructure {

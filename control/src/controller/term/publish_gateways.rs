@@ -23,7 +23,7 @@ use crate::controller::port_errors::PortFailure;
 use crate::projection::gateway_api::conditions::{GatewayConditions, LiveState};
 use crate::projection::gateway_api::outcome::GatewayOutcome;
 
-/// What was published in this term, and what has changed since.
+/// Gateway statuses published in this term, and changes since.
 #[derive(Debug, Default)]
 pub(super) struct GatewayStatuses {
     /// Whether everything was published once.
@@ -178,7 +178,7 @@ impl LeaderTerm {
         }
     }
 
-    /// What is known of the frontends of a Gateway, and the conditions that follow.
+    /// Known state of a Gateway's frontends, and the conditions that follow.
     fn live_conditions(
         &self,
         key: &ServiceKey,

@@ -60,7 +60,7 @@ struct Marks {
     finalizer: bool,
 }
 
-/// What a search found.
+/// Objects that a search found.
 #[derive(Debug, Default)]
 pub struct GatewayApiMarks {
     /// Objects with marks.

@@ -27,7 +27,7 @@ const RESERVED: [(&str, u16); 8] = [
     ("stream-port", 10247),
 ];
 
-/// What one controller forwards.
+/// Ports that one controller forwards.
 #[derive(Debug)]
 pub(super) struct StreamMaps<'a> {
     /// Name for its Gateway.

@@ -18,7 +18,7 @@ use crate::sources::manifests::{FileProblem, RawObject};
 
 const TRANSPARENT: &str = "transparent";
 
-/// What all Gateways are made with.
+/// Settings shared by all Gateways.
 pub(in crate::migration) struct GatewayContext<'a> {
     /// Keys of labels that AddressPools select by.
     pub(in crate::migration) pool_labels: &'a BTreeSet<String>,

@@ -25,11 +25,11 @@ pub struct PartExplanation {
     pub weight: u32,
     /// Its share of new connections.
     pub share: Share,
-    /// What it forwards to, or why its share is refused.
+    /// Targets, or why its share is refused.
     pub target: Result<FrontendExplanation, RefusedPart>,
 }
 
-/// What a parentRef of a route leads to.
+/// Result of a parentRef of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParentExplanation<'a> {
     /// The parentRef as text, such as `Gateway shop/gw, sectionName tcp`.
@@ -45,7 +45,7 @@ impl Projector {
         known.map(|known| known.frontends.as_slice()).unwrap_or_default()
     }
 
-    /// What each parentRef of a route leads to, in the order of the spec.
+    /// Result of each parentRef of a route, in the order of the spec.
     pub fn explain_parents(&self, route: &AnyRoute, objects: &Objects) -> Vec<ParentExplanation<'_>> {
         let key = route.key();
         let explain = |reference: &ParentReference| {

@@ -26,7 +26,7 @@ pub(super) struct ResolvedRef {
     pub(super) target: Result<Backend, InvalidRef>,
 }
 
-/// What a valid backendRef refers to. The key of a ServiceImport has the source of a Service.
+/// Target of a valid backendRef. The key of a ServiceImport has the source of a Service.
 #[derive(Clone, Debug)]
 pub(super) enum Backend {
     Service { key: ServiceKey, service: Arc<Service>, port: ServicePort },
@@ -70,7 +70,7 @@ pub(super) struct InvalidRef {
     pub(super) reason: RefusedPart,
     /// Field of the route.
     pub(super) field: String,
-    /// What is wrong, as a clause about the field.
+    /// Mistake, as a clause about the field.
     pub(super) message: String,
 }
 

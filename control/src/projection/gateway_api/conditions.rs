@@ -29,7 +29,7 @@ pub const ADDRESS_NOT_USABLE: &str = "AddressNotUsable";
 /// How many addresses a message lists.
 const LISTED: usize = 8;
 
-/// What is known of the addresses of a Gateway and of gateway nodes.
+/// Known state of a Gateway's addresses and of gateway nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveState<'a> {
     /// Addresses, and the ports that others hold there.

@@ -27,13 +27,13 @@ pub(in crate::projection) struct ListenerFrontends {
     listener: Arc<ListenerPlan>,
     /// One for each address.
     frontends: Vec<Arc<Frontend>>,
-    /// Those of the targets of its server names.
+    /// Frontends of the targets of its server names.
     targets: Arc<[ListenerFrontends]>,
     reached: Vec<FrontendAddr>,
     problems: Vec<Problem>,
 }
 
-/// What may have changed since the last projection of a Gateway beside its plan.
+/// Changes since the last projection of a Gateway, except those of its plan.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::projection) enum GatewayChange<'a> {
     /// Anything.

@@ -1,4 +1,4 @@
-//! What a listener is planned from.
+//! Inputs of a listener's plan.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::backend_refs::ResolvedRef;
 use crate::api::gateway_api::{Gateway, ListenerSet};
 use crate::api::routes::AnyRoute;
 
-/// What a listener is planned from. An object that is the same `Arc` is the same.
+/// Inputs of a listener's plan. An object that is the same `Arc` is the same.
 #[derive(Debug)]
 pub(in crate::projection) struct ListenerInputs {
     pub(super) name: Arc<str>,

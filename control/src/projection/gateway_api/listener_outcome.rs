@@ -1,4 +1,4 @@
-//! What the spec of a listener decides: whether it is accepted, conflicts, and which routes attach.
+//! Decisions of a listener's spec: whether it is accepted, conflicts, and which routes attach.
 
 use super::conditions::{ACCEPTED, CONFLICTED, RESOLVED_REFS};
 use super::listeners::{self, ListenerConflict, ListenerOwner, ListenerProtocol, MergedListener};

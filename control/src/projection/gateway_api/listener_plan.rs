@@ -20,7 +20,7 @@ use crate::projection::options::Options;
 use crate::projection::plan::{GatewayPlan, ListenerPlan, NamesPlan};
 use crate::projection::ports::PlannedPort;
 
-/// What listeners of a Gateway are planned from.
+/// Inputs of the plan of a Gateway's listeners.
 #[derive(Clone, Copy)]
 pub(super) struct ListenerPlanning<'a> {
     pub(super) key: &'a ServiceKey,

@@ -84,13 +84,13 @@ impl ListenerProtocol {
 /// Why a listener cannot be told from another one. Of several reasons the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ListenerConflict {
-    /// The same port with a protocol that does not share it.
+    /// Same port, with a protocol that does not share it.
     Protocol,
-    /// The same port, protocol and hostname.
+    /// Same port, protocol and hostname.
     Hostname,
-    /// The same port and protocol, which has no hostnames. The API names no reason for this case.
+    /// Same port and protocol, which has no hostnames. The API names no reason for this case.
     Listener,
-    /// The same name, which only manifests can have.
+    /// Same name, which only manifests can have.
     Name,
 }
 
@@ -104,7 +104,7 @@ impl ListenerConflict {
         }
     }
 
-    /// What the two listeners have in common, for messages.
+    /// Common property of the two listeners, for messages.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Protocol => "the same port with a protocol that cannot share it",

@@ -1,4 +1,4 @@
-//! What the specs of a Gateway, its ListenerSets and its routes decide, as values. The state of addresses and gateway nodes is added
+//! Decisions of the specs of a Gateway, its ListenerSets and its routes, as values. The state of addresses and gateway nodes is added
 //! in [`conditions`](super::conditions).
 
 use std::collections::BTreeMap;

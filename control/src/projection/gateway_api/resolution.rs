@@ -80,7 +80,7 @@ impl<'a> Resolution<'a> {
         self.serving.whole.get(&listener).copied()
     }
 
-    /// What the server names of the listener's port lead to; `None` unless it is one of TLS.
+    /// Targets of the server names of the listener's port; `None` unless it is one of TLS.
     pub(super) fn names_at(&self, listener: usize) -> Option<&PortNames> {
         let listener = self.merged.get(listener).filter(|it| it.protocol.is_tls())?;
         self.serving.names.get(&listener.port?)

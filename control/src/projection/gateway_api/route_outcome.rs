@@ -1,4 +1,4 @@
-//! What the spec of a route decides at each of its parents.
+//! Decisions of a route's spec at each of its parents.
 
 use super::attachment::{Attachment, NotAttached};
 use super::backend_refs::ResolvedRef;

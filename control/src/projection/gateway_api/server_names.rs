@@ -12,7 +12,7 @@ use super::listeners::MergedListener;
 /// Largest number of names of one port; those of the youngest routes beyond it lead nowhere.
 const MOST_NAMES: usize = 65_536;
 
-/// What a name leads to.
+/// Target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NameTarget {
     /// Index of the listener.
@@ -33,7 +33,7 @@ pub(super) struct NameCount {
 /// The server names of a port.
 #[derive(Debug, Default)]
 pub(super) struct PortNames {
-    /// What each name leads to; `None` = to nothing, since its listener has no route for it.
+    /// Target of each name; `None` if its listener has no route for it.
     pub(super) targets: BTreeMap<ServerNamePattern, Option<NameTarget>>,
     /// Names of each route at each listener.
     pub(super) counts: BTreeMap<NameTarget, NameCount>,

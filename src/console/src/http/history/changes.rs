@@ -1,4 +1,4 @@
-//! What has changed between two looks at the gateway.
+//! Changes between two looks at the gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub(super) struct Observation {
     /// State of each Service, as text.
     states: BTreeMap<(String, &'static str), String>,
     addresses: Arc<BTreeMap<IpAddr, AddressStatus>>,
-    /// What is wrong with the process, and what keeps it from being ready.
+    /// Faults of the process, and the reason why it is not ready.
     wrong: BTreeSet<String>,
 }
 
@@ -137,7 +137,7 @@ fn unhealthy(active: &ActiveTable) -> BTreeMap<(String, &'static str, String), A
     endpoints.collect()
 }
 
-/// What is wrong with the process, in words that stay the same while it lasts: numbers are left out.
+/// Fault of the process, in words that stay the same while it lasts: numbers are left out.
 fn wrong(overview: &Overview) -> BTreeSet<String> {
     let sentences = overview.status.wrong_with_process().into_iter();
     let not_ready = overview.status.not_ready.iter().map(|why| format!("not ready: {why}"));

@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Limit of events of one look.
 const AT_ONCE: usize = 200;
 
-/// What is remembered. The lock is held for as long as it takes to add to it or to read some of it.
+/// Remembered samples and events. The lock is held for as long as it takes to add to it or to read some of it.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) timeline: Timeline,
@@ -41,7 +41,7 @@ pub(super) struct Recorder {
     pub(super) file: Option<EventFile>,
 }
 
-/// What the recorder knows of the gateway.
+/// Gateway as the recorder knows it.
 #[derive(Default)]
 struct Known {
     /// The last look; `None` before the first one.

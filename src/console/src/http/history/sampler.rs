@@ -97,7 +97,7 @@ impl Sampler {
         self.series.values().map(Series::room).sum()
     }
 
-    /// What part of both spans is kept, as its divisor.
+    /// Divisor of the part of both spans that is kept.
     fn parts(&self) -> u32 {
         1 << self.halved
     }

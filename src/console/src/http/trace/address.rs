@@ -15,7 +15,7 @@ use crate::views::trace::StepView;
 /// How long machines on the segment may take to answer.
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// What was seen of the address.
+/// Facts about the address.
 #[derive(Clone, Debug)]
 pub(super) struct AddressFacts {
     /// Whether this machine takes packets for it: its kernel, or the kernel path before that.

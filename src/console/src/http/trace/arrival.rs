@@ -9,7 +9,7 @@ use sheave_trace::{Unseen, neighbour, route};
 
 use crate::views::trace::StepView;
 
-/// What was seen of the way of a client.
+/// Facts about the way of a client.
 #[derive(Clone, Debug)]
 pub(super) struct ArrivalFacts {
     /// Whether the kernel takes its packets, for each link by which they may arrive.

@@ -25,22 +25,22 @@ const PROXY_V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 /// Bytes that most protocols wait behind, and of which no PROXY header begins.
 const LINE_END: &[u8] = b"\r\n";
 
-/// What an endpoint did.
+/// Behaviour of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Works,
     Refuses,
     Silent,
     Unreachable(Errno),
-    /// It accepts a connection and ends it at once.
+    /// Accepts a connection and ends it at once.
     Ends {
         resets: bool,
     },
-    /// It does not understand the PROXY header that the Service sends.
+    /// Does not understand the PROXY header that the Service sends.
     RefusesHeader,
-    /// It expects a PROXY header, and the Service sends none.
+    /// Expects a PROXY header, and the Service sends none.
     WantsHeader,
-    /// It answers from there.
+    /// Answers from there.
     AnswersFrom(SocketAddr),
     /// Nothing can be said.
     Unknown,
@@ -162,7 +162,7 @@ pub(super) fn step(subject: &Subject, outcomes: &[(SocketAddr, Outcome)]) -> Ste
     if bad.len() == outcomes.len() { step.stopped(found, advice) } else { step.doubtful(found, advice) }
 }
 
-/// What outcomes of one kind have in common.
+/// Common part of outcomes of one kind.
 fn kind(outcome: Outcome) -> std::mem::Discriminant<Outcome> {
     std::mem::discriminant(&outcome)
 }
