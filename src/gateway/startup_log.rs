@@ -3,7 +3,7 @@
 
 use sheave_console::views::status::ProcessView;
 use sheave_console::views::steering;
-use sheave_dataplane::memory_limit;
+use sheave_dataplane::{memory_limit, small_settings};
 
 use std::fs;
 use std::net::SocketAddr;
@@ -56,6 +56,9 @@ pub(crate) fn gateway(process: &StartupInfo, shares: &Capacity, config: &Config)
         memory_bytes = memory_limit(config.limits.memory),
         "starting"
     );
+    for setting in small_settings() {
+        tracing::warn!(sysctl = setting.sysctl, "{setting}");
+    }
 }
 
 /// Logs the start of a controller; `identity` is its name in the Lease.

@@ -13,7 +13,6 @@ pub(crate) mod claim;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -21,12 +20,9 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use super::flow_table::FlowOwner;
-use crate::sys::port_range::port_range;
+use crate::sys::port_range::{port_range, reserved_ports};
 use crate::worker::context::WorkerContext;
 use sheave_model::EndpointAddr;
-
-/// Ports that the kernel does not assign.
-const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 
 /// Number of random ports tried before the next free one is taken.
 const GUESSES: usize = 16;
@@ -98,7 +94,7 @@ enum LeaseKind {
 impl LocalPorts {
     /// The pool of one worker. The pools of workers are disjoint, since two sockets with the same port and endpoint would conflict.
     pub(super) fn of_worker(worker: &Rc<WorkerContext>) -> Rc<Self> {
-        let reserved = fs::read_to_string(RESERVED).map(|text| parse_list(&text)).unwrap_or_default();
+        let reserved = reserved_ports();
         let workers = worker.shared.ports.count().max(1);
         let range = port_range();
         let ports = shared(range.clone(), &reserved).skip(worker.index).step_by(workers).collect();
@@ -322,15 +318,6 @@ fn shared(range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> impl Iterator<
     range.filter(|port| port % 4 != 0 && !reserved.contains(port))
 }
 
-/// Parses a list such as `8080,9148-9150`.
-fn parse_list(text: &str) -> HashSet<u16> {
-    let ranges = text.trim().split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<u16>().ok()?..=last.parse().ok()?)
-    });
-    ranges.flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -457,11 +444,5 @@ mod tests {
         let pool = pool(1000..1003);
         let given = [999, 1000, 1500, 1501, 2000, 2001].map(|port| pool.gives(port));
         assert_eq!(given, [false, true, false, true, true, false]);
-    }
-
-    #[test]
-    fn the_kernels_list_is_read() {
-        assert_eq!(parse_list("8080,9148-9150\n"), HashSet::from([8080, 9148, 9149, 9150]));
-        assert_eq!(parse_list("\n"), HashSet::new());
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Success.
     Ok,
-    /// The queried process works, but is degraded.
+    /// The queried process works, but is degraded; or this machine's settings are too small.
     Degraded,
     /// The compared sides differ, as for diff(1).
     Differs,

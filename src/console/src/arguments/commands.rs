@@ -190,6 +190,11 @@ pub struct Validate {
     /// Node to read them for.
     #[command(flatten)]
     pub node: NodeArgs,
+    /// Also check this machine: settings of its kernel that are too small for a gateway
+    ///
+    /// Exits 1 if there are any and nothing else is wrong.
+    #[arg(long)]
+    pub here: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TextFormat::Text)]
     pub output: TextFormat,

@@ -6,6 +6,7 @@ use std::fs;
 
 use std::path::Path;
 
+use sheave_dataplane::SmallSetting;
 use tempfile::TempDir;
 
 use super::*;
@@ -32,7 +33,7 @@ fn view(folder: &TempDir) -> RoutesView {
 /// Result of `sheave validate` for a folder.
 fn validation(folder: &TempDir) -> ValidationView {
     let folders = Folders { local: Some(folder.path()), karmada: None };
-    ValidationView::new(Vec::new(), Some((Manifests::load(folders).count(), view(folder))))
+    ValidationView::new(Vec::new(), Some((Manifests::load(folders).count(), view(folder))), None)
 }
 
 /// Output of `sheave validate` for a folder.
@@ -45,6 +46,21 @@ fn load_balancer(name: &str, class: &str) -> String {
         "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n  type: LoadBalancer\n\
          {class}  ports: [{{name: http, port: 80}}]\nstatus: {{loadBalancer: {{ingress: [{{ip: 203.0.113.10}}]}}}}\n"
     )
+}
+
+#[test]
+fn a_small_setting_of_this_machine_is_a_problem_only_where_it_was_asked_for() {
+    let small = SmallSetting {
+        sysctl: "net.core.somaxconn",
+        value: "128".to_owned(),
+        effect: "bursts wait".to_owned(),
+        advice: "set it to 4096".to_owned(),
+    };
+    let view = |node| ValidationView::new(Vec::new(), None, node);
+    let text = view(Some(vec![small])).to_text();
+    assert_eq!(text, "node: net.core.somaxconn is 128: bursts wait; set it to 4096\n1 problem\n");
+    assert!(view(Some(Vec::new())).to_text().contains("and the settings of this machine"));
+    assert_eq!(serde_json::to_value(view(None)).unwrap()["node"], serde_json::Value::Null);
 }
 
 #[test]

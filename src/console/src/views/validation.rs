@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use sheave_dataplane::SmallSetting;
 
 use super::View;
 use super::escape::line;
@@ -46,17 +47,41 @@ pub(crate) struct ValidationView {
     pub(crate) not_served: Vec<ProblemView>,
     /// Same as in `sheave routes -o json`.
     pub(crate) notes: Vec<String>,
+    /// Settings of this machine that are too small; null unless asked for.
+    pub(crate) node: Option<Vec<SettingView>>,
+}
+
+/// A setting of the machine's kernel that is too small for a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct SettingView {
+    /// As `sysctl` names it.
+    sysctl: &'static str,
+    value: String,
+    /// Consequence, and what to do.
+    message: String,
+}
+
+impl From<SmallSetting> for SettingView {
+    fn from(setting: SmallSetting) -> Self {
+        let message = setting.to_string();
+        Self { sysctl: setting.sysctl, value: setting.value, message }
+    }
 }
 
 impl View for ValidationView {}
 
 impl ValidationView {
-    /// Combines the mistakes in a configuration and in manifests, if any were read.
-    pub(crate) fn new(config: Vec<ConfigMistake>, manifests: Option<(usize, RoutesView)>) -> Self {
+    /// Combines the mistakes in a configuration, in manifests and on this machine, as far as these were looked at.
+    pub(crate) fn new(
+        config: Vec<ConfigMistake>,
+        manifests: Option<(usize, RoutesView)>,
+        node: Option<Vec<SmallSetting>>,
+    ) -> Self {
+        let node = node.map(|small| small.into_iter().map(SettingView::from).collect());
         let Some((objects, RoutesView { problems, not_served, notes, .. })) = manifests else {
-            return Self { config, ..Self::default() };
+            return Self { config, node, ..Self::default() };
         };
-        Self { objects: Some(objects), config, problems, not_served, notes }
+        Self { objects: Some(objects), config, problems, not_served, notes, node }
     }
 
     /// Text with one line for each mistake, and their number.
@@ -64,14 +89,19 @@ impl ValidationView {
         let mut text: String =
             self.config.iter().map(|mistake| line(&format!("config: {mistake}"))).collect();
         text.extend(self.problems.iter().map(|problem| line(&problem.to_string())));
+        let small = self.node.as_deref().unwrap_or_default();
+        text.extend(small.iter().map(|setting| line(&format!("node: {}", setting.message))));
         let notes = self.short_notes();
         text.extend(notes.iter().map(|note| line(&format!("note: {note}"))));
         let counted =
             |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let wrong = self.config.len() + self.problems.len();
+        let wrong = self.config.len() + self.problems.len() + small.len();
         text + &match (wrong, notes.len()) {
             (0, 0) => match self.objects {
                 Some(read) => format!("no problems in {}\n", counted(read, "object")),
+                None if self.node.is_some() => {
+                    "no problems in the configuration and the settings of this machine\n".to_owned()
+                }
                 None => {
                     "no problems in the configuration; no manifests were given (--manifests DIR)\n".to_owned()
                 }
