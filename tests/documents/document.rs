@@ -6,7 +6,7 @@ use std::path::Path;
 use snapbox::Data;
 
 /// All documents for users or contributors.
-pub(crate) const DOCUMENTS: [&str; 27] = [
+pub(crate) const DOCUMENTS: [&str; 28] = [
     "README.md",
     "SECURITY.md",
     "benches/README.md",
@@ -16,6 +16,7 @@ pub(crate) const DOCUMENTS: [&str; 27] = [
     "dataplane/kernel/README.md",
     "deploy/README.md",
     "deploy/announce.md",
+    "deploy/networking.md",
     "deploy/releasing.md",
     "deploy/security.md",
     "deploy/sizing.md",
