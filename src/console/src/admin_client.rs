@@ -45,6 +45,14 @@ pub(crate) fn get_within(patience: Duration, authority: &str, path: &str) -> Res
     within(patience, request(authority, path))
 }
 
+/// Like [`get_within`], without blocking the thread.
+///
+/// # Errors
+/// If the server does not answer, with the reason as text.
+pub(crate) async fn reply_within(patience: Duration, authority: &str, path: &str) -> Result<Reply, String> {
+    in_time(patience, request(authority, path)).await
+}
+
 /// Gets a file.
 ///
 /// # Errors
@@ -63,8 +71,11 @@ pub(crate) fn download(authority: &str, path: &str) -> Result<Bytes, String> {
 /// Blocks this thread until the answer is there, or the time is over.
 fn within<T>(patience: Duration, answer: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answer = async { timeout(patience, answer).await };
-    match runtime.map_err(|error| error.to_string())?.block_on(answer) {
+    runtime.map_err(|error| error.to_string())?.block_on(in_time(patience, answer))
+}
+
+async fn in_time<T>(patience: Duration, answer: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    match timeout(patience, answer).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("timed out after {} s", patience.as_secs())),
     }

@@ -246,6 +246,14 @@ fn parsed<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T), 
     parsed_within(admin_client::PATIENCE, authority, path)
 }
 
+/// Like [`parsed_within`] in the usual time, without blocking the thread.
+///
+/// # Errors
+/// If there is no such answer, as text.
+pub(crate) async fn asked<T: DeserializeOwned>(authority: &str, path: &str) -> Result<(u16, T), String> {
+    read(&admin_client::reply_within(admin_client::PATIENCE, authority, path).await?, path)
+}
+
 /// Parses the body. A gateway answers 404 with a body of the same type.
 fn read<T: DeserializeOwned>(reply: &Reply, path: &str) -> Result<(u16, T), String> {
     match serde_json::from_str(&reply.body) {

@@ -1,11 +1,17 @@
 //! `sheave top`: live traffic of a running gateway, by Service, endpoint, cluster or network of clients.
 
 mod app;
+mod ask;
 mod feed;
+mod fit;
 mod keys;
+mod layout;
 mod messages;
 mod model;
+mod pane;
+mod recent;
 mod screen;
+mod state_line;
 mod table;
 mod terminal;
 mod tracked;
@@ -80,7 +86,8 @@ async fn counted(authority: &str, rows: TopRows) -> Result<Model, String> {
 fn text(model: &Model, rows: TopRows, order: Order, filter: &str) -> String {
     let mut items = model.items(rows);
     items.retain(|item| item.label.has(filter));
-    order.sort(rows, &mut items);
+    // For programs, the rows are in the order of the column alone.
+    Order { state_first: false, ..order }.sort(rows, &mut items);
     items.extend(model.without_row(rows).filter(|_| filter.is_empty()));
     let shown = table::columns(rows);
     let mut lines = vec![shown.iter().map(|column| column.title.to_owned()).collect::<Vec<_>>()];

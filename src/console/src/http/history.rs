@@ -37,6 +37,8 @@ use crate::views::traffic::TrafficKey;
 
 /// Path of the timeline.
 pub(crate) const EVENTS_PATH: &str = "/api/events";
+/// Path of the samples.
+pub(crate) const HISTORY_PATH: &str = "/api/history";
 
 /// Memory of this gateway. Clones share it.
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ impl History {
 
     /// Routes of the timeline and the samples.
     pub(crate) fn router(self) -> Router {
-        Router::new().route(EVENTS_PATH, get(events)).route("/api/history", get(history)).with_state(self)
+        Router::new().route(EVENTS_PATH, get(events)).route(HISTORY_PATH, get(history)).with_state(self)
     }
 
     /// Events that concern the Service or the whole gateway since then, oldest first.

@@ -2,9 +2,11 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::ask::{Page, Request};
 use super::feed::{self, FeedEvent};
 use super::model::Model;
-use super::table::{Item, Order, columns};
+use super::pane::Pane;
+use super::table::{Item, Order, columns, key_length};
 use crate::arguments::TopRows;
 use crate::views::escape::visible;
 
@@ -24,6 +26,8 @@ pub(super) enum Next {
     Draw,
     /// Follow the counters of other rows.
     Follow(TopRows),
+    /// Ask the gateway what is [requested](App::request).
+    Ask,
     Quit,
 }
 
@@ -42,7 +46,8 @@ pub(super) struct App {
     pub(super) filter: String,
     /// The filter before editing began; `None` while no filter is edited.
     pub(super) filter_before: Option<String>,
-    pub(super) help: bool,
+    /// Text in place of the rows.
+    pub(super) pane: Option<Pane>,
     /// The current state, and the state when the screen was frozen.
     model: Model,
     frozen: Option<Model>,
@@ -53,8 +58,14 @@ pub(super) struct App {
     pub(super) items: Vec<Item>,
     /// Number of rows without the filter.
     pub(super) all: usize,
+    /// Width of the widest text of each text column.
+    pub(super) widest: Vec<u16>,
+    /// Width of the longest reason for a state; 0 without any.
+    pub(super) widest_why: u16,
     /// Index of the selected row.
     pub(super) cursor: usize,
+    /// Texts of the row that was selected by a key. It stays selected wherever it moves.
+    selected: Option<Vec<String>>,
     /// Index of the first row on the screen, and the number of rows that fit.
     pub(super) first: usize,
     pub(super) fitting: usize,
@@ -67,14 +78,17 @@ impl App {
             order,
             filter,
             filter_before: None,
-            help: false,
+            pane: None,
             model: Model::default(),
             frozen: None,
             silence: None,
             connecting: true,
             items: Vec::new(),
             all: 0,
+            widest: Vec::new(),
+            widest_why: 0,
             cursor: 0,
+            selected: None,
             first: 0,
             fitting: 1,
         }
@@ -121,7 +135,27 @@ impl App {
         // Always last, since it sums up the clients that have no row of their own.
         items.extend(without_row.filter(|_| filter.is_empty()));
         self.items = items;
-        self.go_to(self.cursor);
+        self.measure();
+        let selected = self.selected.as_ref();
+        let place =
+            selected.and_then(|key| self.items.iter().position(|item| item.label.texts.starts_with(key)));
+        let place = place.unwrap_or(self.cursor);
+        if place != self.cursor && place < self.fitting {
+            // What it moved to is near the top, which is where to look.
+            self.first = 0;
+        }
+        self.go_to(place);
+    }
+
+    /// Measures the texts of all rows, so that columns do not change their width when rows change their order.
+    fn measure(&mut self) {
+        let mut widest = Vec::new();
+        for label in self.items.iter().map(|item| &item.label) {
+            widest.resize(widest.len().max(label.widths.len()), 0);
+            widest.iter_mut().zip(&label.widths).for_each(|(widest, width)| *widest = (*width).max(*widest));
+        }
+        self.widest_why = self.items.iter().map(|item| item.label.why_width).max().unwrap_or_default();
+        self.widest = widest;
     }
 
     fn go_to(&mut self, row: usize) {
@@ -144,6 +178,7 @@ impl App {
             (KeyCode::Char('u'), true) if control => self.type_filter(None),
             _ if control => Next::Wait,
             (code, true) => self.type_filter(Some(code)),
+            (code, false) if self.pane.is_some() => self.command_pane(code),
             (code, false) => self.command(code),
         }
     }
@@ -169,14 +204,16 @@ impl App {
     fn command(&mut self, key: KeyCode) -> Next {
         match key {
             KeyCode::Char('q') => return Next::Quit,
-            KeyCode::Char('?' | 'h') => self.help = !self.help,
-            KeyCode::Esc if self.help => self.help = false,
+            KeyCode::Char('?' | 'h') => self.pane = Some(Pane::help()),
+            KeyCode::Enter => return self.look_into(Page::Explain),
+            KeyCode::Char('t') => return self.look_into(Page::Trace),
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('/') => self.filter_before = Some(self.filter.clone()),
             KeyCode::Char('f' | ' ') => self.frozen = self.frozen.take().xor(Some(self.model.clone())),
             KeyCode::Char('s' | '>') | KeyCode::Right => self.sort_by(1),
             KeyCode::Char('S' | '<') | KeyCode::Left => self.sort_by(columns(self.rows).len() - 1),
             KeyCode::Char('r') => self.order.reversed = !self.order.reversed,
+            KeyCode::Char('w') => self.order.state_first = !self.order.state_first,
             KeyCode::Tab => return self.look_at(self.neighbour(1)),
             KeyCode::BackTab => return self.look_at(self.neighbour(ALL_ROWS.len() - 1)),
             KeyCode::Char(digit @ '1'..='4') => {
@@ -187,6 +224,46 @@ impl App {
         }
         self.arrange();
         Next::Draw
+    }
+
+    /// Opens what the gateway says of the selected row's Service.
+    fn look_into(&mut self, page: Page) -> Next {
+        let chosen = self.items.get(self.cursor).and_then(|item| item.label.of.clone());
+        let Some(of) = chosen else { return Next::Wait };
+        self.pane = Some(Pane::asking(of, page));
+        Next::Ask
+    }
+
+    /// What the gateway is to be asked.
+    pub(super) fn request(&self) -> Option<&Request> {
+        self.pane.as_ref()?.request()
+    }
+
+    /// Takes the answer to a request; `now` is the time of day.
+    pub(super) fn answered(
+        &mut self,
+        request: &Request,
+        answer: Result<String, String>,
+        now: String,
+    ) -> Next {
+        let Some(pane) = &mut self.pane else { return Next::Wait };
+        pane.take(request, answer, now);
+        Next::Draw
+    }
+
+    fn command_pane(&mut self, key: KeyCode) -> Next {
+        let Some(pane) = &mut self.pane else { return Next::Wait };
+        let page = match key {
+            KeyCode::Char('q' | '?' | 'h') | KeyCode::Esc => {
+                self.pane = None;
+                return Next::Draw;
+            }
+            KeyCode::Char('r') => None,
+            KeyCode::Char('t') => Some(Page::Trace),
+            KeyCode::Enter => Some(Page::Explain),
+            _ => return if pane.scroll(key) { Next::Draw } else { Next::Wait },
+        };
+        if pane.ask(page) { Next::Ask } else { Next::Wait }
     }
 
     fn move_cursor(&mut self, key: KeyCode) -> Next {
@@ -200,6 +277,10 @@ impl App {
             _ => return Next::Wait,
         };
         self.go_to(row);
+        // The first place is no row: what comes to the top is selected then.
+        let chosen = self.items.get(self.cursor).filter(|_| self.cursor > 0);
+        self.selected =
+            chosen.map(|item| item.label.texts.iter().take(key_length(self.rows)).cloned().collect());
         Next::Draw
     }
 
@@ -222,8 +303,9 @@ impl App {
             // The counters of these rows are those of the last visit.
             self.model.forget_traffic();
         }
-        (self.rows, self.order, self.frozen) = (rows, Order::usual(rows), None);
-        (self.cursor, self.first) = (0, 0);
+        let order = Order { state_first: self.order.state_first, ..Order::usual(rows) };
+        (self.rows, self.order, self.frozen) = (rows, order, None);
+        (self.cursor, self.first, self.selected) = (0, 0, None);
         self.arrange();
         Next::Follow(rows)
     }

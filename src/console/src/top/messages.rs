@@ -52,9 +52,15 @@ pub(super) struct StatusMessage {
     pub(super) wrong: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct LiveProcess {
     pub(super) node: String,
+    pub(super) problems: usize,
+    pub(super) unhealthy_endpoints: usize,
+    /// Whether it is about to drain.
+    pub(super) lame_duck: bool,
+    pub(super) draining: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
+use super::fit::wide;
 use super::messages::{
-    FindingsMessage, LiveClient, LiveEndpoint, LiveMessage, LiveService, LiveState, ServicesMessage,
-    StateCounts, StatusMessage,
+    FindingsMessage, LiveClient, LiveEndpoint, LiveMessage, LiveProcess, LiveService, LiveState,
+    ServicesMessage, StateCounts, StatusMessage,
 };
 use super::table::{Item, ItemLabel, Severity};
-use super::tracked::{Total, Tracked};
+use super::tracked::{Total, Tracked, TrackedRow};
 use crate::arguments::TopRows;
 use crate::views::escape::visible;
 use crate::views::numbers::count;
@@ -20,7 +21,7 @@ use crate::views::top::{
 /// Known state of a gateway.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    pub(super) node: String,
+    pub(super) process: LiveProcess,
     /// Problems of the process.
     pub(super) wrong: Vec<String>,
     pub(super) states: StateCounts,
@@ -42,7 +43,7 @@ impl Model {
     pub(super) fn take(&mut self, message: LiveMessage) -> bool {
         match message {
             LiveMessage::Status(StatusMessage { status, wrong }) => {
-                (self.node, self.wrong) = (visible(&status.node).into_owned(), wrong);
+                (self.process, self.wrong) = (status, wrong);
             }
             LiveMessage::Findings(FindingsMessage { services }) => self.states = services,
             LiveMessage::Services(message) => self.take_services(message),
@@ -131,7 +132,7 @@ impl Model {
     pub(super) fn items(&self, rows: TopRows) -> Vec<Item> {
         match rows {
             TopRows::Services => {
-                let counted = self.services.rows().map(|row| item(&row.shown, row.traffic));
+                let counted = self.services.numbered().map(numbered);
                 let uncounted = self.uncounted.iter().map(|(_, label)| item(label, TopTraffic::default()));
                 let mut items: Vec<Item> = counted.chain(uncounted).collect();
                 if !self.uncounted.is_empty() {
@@ -139,7 +140,7 @@ impl Model {
                 }
                 items
             }
-            TopRows::Endpoints => self.endpoints.rows().map(|row| item(&row.shown, row.traffic)).collect(),
+            TopRows::Endpoints => self.endpoints.numbered().map(numbered).collect(),
             TopRows::Clusters => {
                 let clusters = self.traffic_of_clusters();
                 let all: f64 = clusters.values().map(|traffic| traffic.opened_per_second).sum();
@@ -151,10 +152,21 @@ impl Model {
                 items.collect()
             }
             TopRows::Clients => {
-                let rows = self.clients.rows().filter(|row| row.shown.stands_for == 0);
-                rows.map(|row| item(&row.shown, row.traffic)).collect()
+                let rows = self.clients.numbered().filter(|(_, row)| row.shown.stands_for == 0);
+                rows.map(numbered).collect()
             }
         }
+    }
+
+    /// Bars of what a row has opened recently.
+    pub(super) fn bars(&self, rows: TopRows, item: &Item, width: usize) -> String {
+        let bars = item.number.and_then(|number| match rows {
+            TopRows::Services => self.services.bars(number, width),
+            TopRows::Endpoints => self.endpoints.bars(number, width),
+            TopRows::Clients => self.clients.bars(number, width),
+            TopRows::Clusters => None,
+        });
+        bars.unwrap_or_default()
     }
 
     /// Row that sums up the clients without a row of their own.
@@ -178,7 +190,7 @@ impl Model {
     /// JSON view of the rows that pass `fits`, by name.
     pub(super) fn view(&self, rows: TopRows, fits: impl Fn(&ItemLabel) -> bool) -> TopView {
         let mut view = TopView {
-            node: self.node.clone(),
+            node: visible(&self.process.node).into_owned(),
             seconds: self.seconds(rows).unwrap_or_default(),
             total: self.total.traffic,
             ..TopView::default()
@@ -241,7 +253,11 @@ impl Model {
 }
 
 fn item(label: &Rc<ItemLabel>, traffic: TopTraffic) -> Item {
-    Item { label: Rc::clone(label), traffic, share: None }
+    Item { label: Rc::clone(label), traffic, share: None, number: None }
+}
+
+fn numbered<L>((number, row): (u32, &TrackedRow<L>)) -> Item {
+    Item { number: Some(number), ..item(&row.shown, row.traffic) }
 }
 
 fn top_cluster(cluster: &str, item: &Item) -> TopCluster {
@@ -262,7 +278,7 @@ fn top_client(client: &LiveClient, traffic: TopTraffic) -> TopClient {
 }
 
 /// Name of a Service for display. A MultiClusterService may have the same name as a Service, so it is marked.
-fn shown_name(name: &LiveService) -> String {
+pub(super) fn shown_name(name: &LiveService) -> String {
     match name.source.as_str() {
         "Service" => visible(&name.service).into_owned(),
         "Gateway" => format!("gateway/{}", visible(&name.service)),
@@ -278,7 +294,9 @@ fn service_label(name: &LiveService, state: Option<&LiveState>) -> ItemLabel {
         _ => Severity::Fine,
     };
     let ready = Some(state.endpoints());
-    labelled(vec![shown_name(name), visible(&state.state).into_owned()], severity, ready, &state.why)
+    let texts = vec![shown_name(name), visible(&state.state).into_owned()];
+    let label = labelled(texts, severity, ready, &state.why);
+    ItemLabel { of: Some(name.clone()), why_width: width(&label.note), why: label.note.clone(), ..label }
 }
 
 fn endpoint_label(endpoint: &LiveEndpoint) -> ItemLabel {
@@ -289,10 +307,12 @@ fn endpoint_label(endpoint: &LiveEndpoint) -> ItemLabel {
         _ => Severity::Warning,
     };
     let shown = |text: &str| visible(text).into_owned();
-    let texts = vec![shown(endpoint), shown_name(of), shown(cluster), shown(state)];
+    let texts = vec![shown(endpoint), shown_name(of), shown(cluster), shown(state), shown(node)];
     let on = if node.is_empty() { String::new() } else { format!("on Node {node}") };
     let parts: Vec<&str> = [on.as_str(), why].into_iter().filter(|part| !part.is_empty()).collect();
-    labelled(texts, severity, None, &parts.join(": "))
+    let label = labelled(texts, severity, None, &parts.join(": "));
+    let why = shown(why);
+    ItemLabel { of: Some(of.clone()), why_width: width(&why), why, ..label }
 }
 
 fn cluster_label(cluster: &str, services: usize, ready: (usize, usize)) -> ItemLabel {
@@ -312,11 +332,17 @@ fn client_label(client: &LiveClient) -> ItemLabel {
         others => format!("and {} more", count(*others as f64)),
     };
     let service = if uses.service.is_empty() { String::new() } else { shown_name(uses) };
-    ItemLabel { stands_for: *others, ..labelled(vec![name, service], Severity::Fine, None, "") }
+    let label = labelled(vec![name, service], Severity::Fine, None, "");
+    ItemLabel { stands_for: *others, of: Some(uses.clone()).filter(|uses| !uses.service.is_empty()), ..label }
+}
+
+fn width(text: &str) -> u16 {
+    u16::try_from(wide(text)).unwrap_or(u16::MAX)
 }
 
 fn labelled(texts: Vec<String>, severity: Severity, ready: Option<(usize, usize)>, note: &str) -> ItemLabel {
     let note = visible(note).into_owned();
     let words = format!("{}\n{note}", texts.join("\n")).to_lowercase();
-    ItemLabel { texts, severity, ready, services: 0, stands_for: 0, note, words }
+    let widths = texts.iter().map(|text| width(text)).collect();
+    ItemLabel { texts, widths, severity, ready, note, words, ..ItemLabel::default() }
 }

@@ -1,4 +1,4 @@
-//! Screen of `sheave top`: designed for 80 columns and 24 lines, and adapts to other sizes.
+//! Screen of `sheave top`: designed for 80 columns and 24 lines. A wider one has more columns, and a lower one fewer lines.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -6,38 +6,44 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::app::{ALL_ROWS, App, Silence};
-use super::table::{Cell, Column, Item, Severity, columns};
+use super::app::{ALL_ROWS, App};
+use super::fit::{self, Parts, shortened};
+use super::layout::{SizedColumn, fitting};
+use super::pane::Pane;
+use super::state_line;
+use super::table::{Cell, Item, STATE, Severity, columns};
 use crate::arguments::TopRows;
 use crate::views::escape::visible;
 use crate::views::numbers::{bytes, count, rate, short_count};
 
-/// Number of lines above and below the rows.
-const HEAD: u16 = 4;
-const FOOT: u16 = 2;
-/// Minimum width of the first column. Other columns are left out instead.
-const NARROWEST_NAME: u16 = 14;
-/// Width of the first column before leftover space goes to other name columns as well.
-const WIDE_NAME: u16 = 28;
+/// Parts of the screen, from top to bottom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Title,
+    State,
+    Totals,
+    Tabs,
+    Header,
+    /// Takes the lines that are left.
+    Rows,
+    Note,
+    Keys,
+}
 
-const HELP: &str = "\
-Rows      Tab, 1 to 4    Services, endpoints, clusters, clients
-          j k g G        down, up, first, last; also arrows, Page Up, Page Down
-Sort      s S, < >       by the next column, by the one before
-          r              the other way round
-Filter    /              show rows that have all of the words; Esc shows all
-Freeze    f, Space       hold the screen; sorting and filtering go on
-End       q, Ctrl-C
+/// The parts, each with the height of a screen that has room for it.
+const TABLE: [(Part, u16); 8] = [
+    (Part::Title, 7),
+    (Part::State, 1),
+    (Part::Totals, 10),
+    (Part::Tabs, 8),
+    (Part::Header, 3),
+    (Part::Rows, 2),
+    (Part::Note, 6),
+    (Part::Keys, 4),
+];
 
-OPEN      TCP connections and UDP flows that are open
-NEW/s     those that were opened within the last second
-IN/s      bytes from clients to endpoints; OUT/s from endpoints to clients
-DGRAM/s   datagrams in both directions
-ERR/s     connections that failed, datagrams dropped, and what was refused
-READY     endpoints that are ready and healthy, out of all
-SHARE     the cluster's part of what was opened
-CLIENTS   networks of clients, IPv4 /24 and IPv6 /56; SERVICE is the one with
-          most of their bytes, or if none have passed, of what is open";
+/// The same for a text in place of the rows.
+const PANE: [(Part, u16); 4] = [(Part::Title, 2), (Part::State, 7), (Part::Rows, 1), (Part::Keys, 3)];
 
 /// Style of the screen.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +53,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    fn of(self, severity: Severity) -> Style {
+    pub(super) fn of(self, severity: Severity) -> Style {
         match severity {
             Severity::Fine => Style::new(),
             Severity::Warning if self.color => Style::new().fg(Color::Yellow),
@@ -55,66 +61,143 @@ impl Look {
             Severity::Warning | Severity::Bad => Style::new().add_modifier(Modifier::BOLD),
         }
     }
+
+    /// Style for the sign that all is well.
+    pub(super) fn well(self) -> Style {
+        if self.color { Style::new().fg(Color::Green) } else { Style::new() }
+    }
+}
+
+pub(super) fn bold() -> Style {
+    Style::new().add_modifier(Modifier::BOLD)
 }
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, look: Look) {
     let area = frame.area();
-    let rows = area.height.saturating_sub(HEAD + FOOT);
-    app.fit(rows.into());
-    let line = |y: u16, height: u16| Rect { y: area.y + y, height, ..area }.intersection(area);
-    frame.render_widget(title(app, look), line(0, 1));
-    frame.render_widget(totals(app), line(1, 1));
-    frame.render_widget(tabs(app), line(2, 1));
-    if app.help {
-        frame.render_widget(Paragraph::new(HELP), line(HEAD, rows));
-    } else {
-        let widths = widths(columns(app.rows), area.width);
-        frame.render_widget(header(app, &widths), line(3, 1));
-        frame.render_widget(Paragraph::new(body(app, &widths, look)), line(HEAD, rows));
+    if app.pane.is_some() {
+        return draw_pane(frame, app, look);
     }
-    if area.height > HEAD + FOOT {
-        frame.render_widget(note(app, look), line(area.height - 2, 1));
+    let places = places(&TABLE, area);
+    let rows = places.iter().find(|(part, _)| *part == Part::Rows);
+    app.fit(rows.map_or(0, |(_, place)| place.height).into());
+    let shown = fitting(app, area.width);
+    for (part, place) in places {
+        let line = match part {
+            Part::Title => title(app, look, area.width),
+            Part::State => state_line::line(app, look, area.width),
+            Part::Totals => totals(app, area.width),
+            Part::Tabs => tabs(app, area.width),
+            Part::Header => header(app, &shown),
+            Part::Rows => {
+                frame.render_widget(Paragraph::new(body(app, &shown, look)), place);
+                continue;
+            }
+            Part::Note => note(app, look, area.width),
+            Part::Keys => keys(app, area.width),
+        };
+        frame.render_widget(line, place);
     }
-    frame.render_widget(keys(app, look), line(area.height.saturating_sub(1), 1));
 }
 
-fn title(app: &App, look: Look) -> Line<'static> {
-    let model = app.model();
-    let bold = Style::new().add_modifier(Modifier::BOLD);
-    let mut spans = vec![Span::styled("sheave top", bold), Span::raw(format!("  {}  ", model.node))];
-    let state = match (&app.silence, app.connecting, app.is_frozen()) {
-        (Some(_), ..) => Span::styled("not live", look.of(Severity::Bad)),
-        (None, true, _) => Span::raw("connecting"),
-        (None, false, true) => Span::styled("FROZEN", bold),
-        (None, false, false) => Span::raw("live"),
+/// Draws a text over the rows. How the gateway is stays in sight.
+fn draw_pane(frame: &mut Frame<'_>, app: &mut App, look: Look) {
+    let area = frame.area();
+    for (part, place) in places(&PANE, area) {
+        let state = (part == Part::State).then(|| state_line::line(app, look, area.width));
+        let Some(pane) = &mut app.pane else { return };
+        let line = match (part, state) {
+            (_, Some(state)) => state,
+            (Part::Rows, _) => {
+                let lines = pane.in_sight(place.width, place.height);
+                let lines: Vec<Line<'static>> = lines.iter().map(|line| Line::from(line.clone())).collect();
+                frame.render_widget(Paragraph::new(lines), place);
+                continue;
+            }
+            (Part::Keys, _) => pane_keys(pane, area.width),
+            _ => pane_title(pane, look, area.width),
+        };
+        frame.render_widget(line, place);
+    }
+}
+
+fn pane_title(pane: &Pane, look: Look, width: u16) -> Line<'static> {
+    let (title, failure) = pane.title();
+    let mut parts = Parts::new(width);
+    parts.sentence(&title, bold());
+    if let Some(why) = failure {
+        parts.sentence(&visible(&why), look.of(Severity::Bad));
+    }
+    parts.line()
+}
+
+fn pane_keys(pane: &Pane, width: u16) -> Line<'static> {
+    let mut parts = Parts::new(width);
+    parts.add("q back", Style::new());
+    if let Some((first, last, all)) = pane.place() {
+        parts.add(format!("j k scroll, {first}-{last} of {all}"), Style::new());
+    }
+    if pane.request().is_some() {
+        for key in ["r ask again", "Enter explain", "t trace"] {
+            parts.add(key, Style::new());
+        }
+    }
+    parts.line()
+}
+
+/// Places of the parts for which there is room.
+fn places(parts: &[(Part, u16)], area: Rect) -> Vec<(Part, Rect)> {
+    let parts: Vec<Part> =
+        parts.iter().filter(|(_, height)| *height <= area.height).map(|(part, _)| *part).collect();
+    let rows = area.height.saturating_sub(parts.len().saturating_sub(1) as u16);
+    let mut y = area.y;
+    let place = |part: Part| {
+        let height = if part == Part::Rows { rows } else { 1 };
+        let place = Rect { y, height, ..area };
+        y += height;
+        (part, place)
     };
-    spans.push(state);
-    let states = model.states;
-    let all = states.broken + states.degraded + states.ok;
-    spans.push(Span::raw(format!("  Services: {}", count(all as f64))));
-    let bad = [(states.broken, "broken", Severity::Bad), (states.degraded, "degraded", Severity::Warning)];
-    for (number, name, severity) in bad.into_iter().filter(|(number, ..)| *number > 0) {
-        spans.push(Span::styled(format!(", {} {name}", count(number as f64)), look.of(severity)));
-    }
-    Line::from(spans)
+    parts.into_iter().map(place).collect()
 }
 
-fn totals(app: &App) -> Line<'static> {
+fn title(app: &App, look: Look, width: u16) -> Line<'static> {
+    let node = fit::without_middle(&visible(&app.model().process.node), 40);
+    let mut parts = Parts::new(width);
+    parts.add("sheave top", bold()).add(node, Style::new());
+    match (&app.silence, app.connecting, app.is_frozen()) {
+        (Some(_), ..) => parts.add("not live", look.of(Severity::Bad)),
+        (None, true, _) => parts.add("connecting", Style::new()),
+        (None, false, true) => parts.add("FROZEN", bold()),
+        (None, false, false) => parts.add("live", Style::new()),
+    };
+    let (found, all) = (count(app.items.len() as f64), count(app.all as f64));
+    match app.filter.is_empty() {
+        true => parts.add(format!("{all} rows"), Style::new()),
+        false => parts
+            .add(format!("{found} of {all} rows match"), Style::new())
+            .sentence(&visible(&app.filter), Style::new()),
+    };
+    parts.line()
+}
+
+fn totals(app: &App, width: u16) -> Line<'static> {
     let total = app.model().total.traffic;
-    Line::from(format!(
-        "open {}  new {}/s  in {}/s  out {}/s  datagrams {}/s  errors {}/s",
-        short_count(total.open),
-        rate(total.opened_per_second),
-        bytes(total.client_bytes_per_second),
-        bytes(total.endpoint_bytes_per_second),
-        rate(total.datagrams_per_second),
-        rate(total.errors_per_second),
-    ))
+    let mut parts = Parts::new(width);
+    for text in [
+        format!("open {}", short_count(total.open)),
+        format!("new {}/s", rate(total.opened_per_second)),
+        format!("in {}/s", bytes(total.client_bytes_per_second)),
+        format!("out {}/s", bytes(total.endpoint_bytes_per_second)),
+        format!("datagrams {}/s", rate(total.datagrams_per_second)),
+        format!("errors {}/s", rate(total.errors_per_second)),
+    ] {
+        parts.add(text, Style::new());
+    }
+    parts.line()
 }
 
-fn tabs(app: &App) -> Line<'static> {
-    let mut spans = Vec::new();
+fn tabs(app: &App, width: u16) -> Line<'static> {
+    let mut parts = Parts::new(width);
     for rows in ALL_ROWS {
         let name = match rows {
             TopRows::Services => "Services",
@@ -124,29 +207,23 @@ fn tabs(app: &App) -> Line<'static> {
         };
         let chosen = rows == app.rows;
         let text = if chosen { format!("[{name}]") } else { format!(" {name} ") };
-        let modifier = if chosen { Modifier::BOLD } else { Modifier::empty() };
-        spans.push(Span::styled(text, Style::new().add_modifier(modifier)));
+        parts.join("", text, if chosen { bold() } else { Style::new() });
     }
-    let (found, all) = (count(app.items.len() as f64), count(app.all as f64));
-    spans.push(match app.filter.is_empty() {
-        true => Span::raw(format!("  by {}; {all} rows", app.order.describe(app.rows))),
-        // The header shows the sort column, and the filter needs the space.
-        false => Span::raw(format!("  {found} of {all} match: {}", visible(&app.filter))),
-    });
-    Line::from(spans)
+    parts.sentence(&format!("by {}", app.order.describe(app.rows)), Style::new());
+    parts.line()
 }
 
-fn header(app: &App, widths: &[u16]) -> Line<'static> {
-    let title = |(at, (column, width)): (usize, (&Column, &u16))| {
-        let sorted = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
-        let style = if at == app.order.column { sorted } else { Style::new() };
-        [Span::styled(fitted(column.title, *width, column.cell), style), Span::raw(" ")]
+fn header(app: &App, shown: &[SizedColumn]) -> Line<'static> {
+    let sorted = &columns(app.rows)[app.order.column];
+    let title = |(column, width): &SizedColumn| {
+        let style = bold().add_modifier(Modifier::UNDERLINED);
+        let style = if *column == sorted { style } else { Style::new() };
+        [Span::styled(fit::cell(column.title, *width, column.cell), style), Span::raw(" ")]
     };
-    let titles = columns(app.rows).iter().zip(widths).enumerate().flat_map(title);
-    Line::from_iter(titles).style(Style::new().add_modifier(Modifier::REVERSED))
+    Line::from_iter(shown.iter().flat_map(title)).style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
-fn body(app: &App, widths: &[u16], look: Look) -> Vec<Line<'static>> {
+fn body(app: &App, shown: &[SizedColumn], look: Look) -> Vec<Line<'static>> {
     if app.items.is_empty() {
         let why = match (app.connecting, app.all) {
             (true, _) => "",
@@ -155,15 +232,19 @@ fn body(app: &App, widths: &[u16], look: Look) -> Vec<Line<'static>> {
         };
         return vec![Line::from(why)];
     }
-    let shown = app.items.iter().enumerate().skip(app.first).take(app.fitting);
-    shown.map(|(at, item)| row(item, columns(app.rows), widths, look, at == app.cursor)).collect()
+    let in_sight = app.items.iter().enumerate().skip(app.first).take(app.fitting);
+    in_sight.map(|(at, item)| row(app, item, shown, look, at == app.cursor)).collect()
 }
 
-fn row(item: &Item, columns: &[Column], widths: &[u16], look: Look, chosen: bool) -> Line<'static> {
+fn row(app: &App, item: &Item, shown: &[SizedColumn], look: Look, chosen: bool) -> Line<'static> {
     let mut spans = Vec::new();
-    for (column, width) in columns.iter().zip(widths) {
-        let text = fitted(&column.cell.show(item), *width, column.cell) + " ";
-        let marked = column.name == "state" || column.cell == Cell::Ready;
+    for (column, width) in shown {
+        let text = match column.cell {
+            Cell::Recent => app.model().bars(app.rows, item, (*width).into()),
+            cell => cell.show(item),
+        };
+        let text = fit::cell(&text, *width, column.cell) + " ";
+        let marked = column.name == STATE || matches!(column.cell, Cell::Ready | Cell::Why);
         let bad = column.cell == Cell::Errors && item.traffic.errors_per_second > 0.0;
         let style = match (marked, bad) {
             (true, _) => look.of(item.label.severity),
@@ -177,71 +258,39 @@ fn row(item: &Item, columns: &[Column], widths: &[u16], look: Look, chosen: bool
 }
 
 /// Note on the selected row, else on the process.
-fn note(app: &App, look: Look) -> Line<'static> {
+fn note(app: &App, look: Look, width: u16) -> Line<'static> {
     let chosen = app.items.get(app.cursor).filter(|item| !item.label.note.is_empty());
-    match (chosen, app.model().wrong.first()) {
+    let (text, severity) = match (chosen, app.model().wrong.first()) {
         (Some(item), _) => {
             let name = item.label.texts.first().map(String::as_str).unwrap_or_default();
-            Line::styled(format!("{name}: {}", item.label.note), look.of(item.label.severity))
+            (format!("{name}: {}", item.label.note), item.label.severity)
         }
-        (None, Some(wrong)) => Line::styled(visible(wrong).into_owned(), look.of(Severity::Warning)),
-        (None, None) => Line::default(),
-    }
+        (None, Some(wrong)) => (visible(wrong).into_owned(), Severity::Warning),
+        (None, None) => return Line::default(),
+    };
+    Line::styled(shortened(&text, width.into()), look.of(severity))
 }
 
-fn keys(app: &App, look: Look) -> Line<'static> {
+fn keys(app: &App, width: u16) -> Line<'static> {
     if app.filter_before.is_some() {
+        // The end of the filter is where it is typed.
         return Line::from(format!("/{}_  (Enter applies, Esc cancels)", visible(&app.filter)));
     }
-    match &app.silence {
-        Some(Silence { since, why }) => {
-            Line::styled(format!("not answering since {since}: {why}; retrying"), look.of(Severity::Bad))
-        }
-        None => Line::from("q quit  Tab rows  s sort  r reverse  / filter  f freeze  ? help"),
+    let mut parts = Parts::new(width);
+    let keys = [
+        "q quit",
+        "Enter explain",
+        "t trace",
+        "Tab rows",
+        "s sort",
+        "w worst",
+        "/ filter",
+        "? help",
+        "r reverse",
+        "f freeze",
+    ];
+    for key in keys {
+        parts.add(key, Style::new());
     }
-}
-
-/// Widths of the columns that fit.
-fn widths(columns: &[Column], total: u16) -> Vec<u16> {
-    let mut widths: Vec<u16> = columns.iter().map(|column| column.width).collect();
-    let left = |widths: &[u16]| {
-        let taken: u16 = widths.iter().skip(1).map(|width| width + 1).sum();
-        total.saturating_sub(taken + 1)
-    };
-    while widths.len() > 2 && left(&widths) < NARROWEST_NAME {
-        widths.pop();
-    }
-    let more = left(&widths).saturating_sub(WIDE_NAME) / 2;
-    let names = columns.iter().position(|column| column.name == "service").filter(|at| *at > 0);
-    if let Some(width) = names.and_then(|at| widths.get_mut(at)) {
-        *width += more;
-    }
-    let first = left(&widths);
-    if let Some(width) = widths.first_mut() {
-        *width = first;
-    }
-    widths
-}
-
-/// Pads or cuts a text to exactly this width. Names are cut in the middle, since their ends differ.
-fn fitted(text: &str, width: u16, cell: Cell) -> String {
-    let width = usize::from(width);
-    let wide = |text: &str| Span::raw(text).width();
-    let mut text = text.to_owned();
-    if wide(&text) > width {
-        let (mut head, mut tail) = (String::new(), String::new());
-        let (mut front, mut back) = (text.chars(), text.chars().rev());
-        let room = width.saturating_sub(1);
-        loop {
-            let next = if head.chars().count() <= tail.chars().count() { front.next() } else { back.next() };
-            let Some(char) = next else { break };
-            if wide(&head) + wide(&tail) + wide(&char.to_string()) > room {
-                break;
-            }
-            if head.chars().count() <= tail.chars().count() { head.push(char) } else { tail.insert(0, char) }
-        }
-        text = if width == 0 { String::new() } else { format!("{head}…{tail}") };
-    }
-    let padding = " ".repeat(width.saturating_sub(wide(&text)));
-    if cell.is_number() { padding + &text } else { text + &padding }
+    parts.line()
 }

@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
+use super::messages::LiveService;
+use super::recent::SAMPLES;
 use crate::arguments::TopRows;
 use crate::views::numbers::{bytes, rate, short_count};
 use crate::views::top::TopTraffic;
@@ -14,6 +16,8 @@ pub(super) struct Item {
     pub(super) traffic: TopTraffic,
     /// Percentage of new connections; only for clusters.
     pub(super) share: Option<f64>,
+    /// Number of the row, if it has counters of its own.
+    pub(super) number: Option<u32>,
 }
 
 /// The parts of a row that do not change each second.
@@ -21,6 +25,8 @@ pub(super) struct Item {
 pub(super) struct ItemLabel {
     /// Text columns, in order, with control characters made visible.
     pub(super) texts: Vec<String>,
+    /// Their widths on a screen.
+    pub(super) widths: Vec<u16>,
     pub(super) severity: Severity,
     /// Number of ready endpoints, and of all; only for Services and clusters.
     pub(super) ready: Option<(usize, usize)>,
@@ -28,6 +34,11 @@ pub(super) struct ItemLabel {
     pub(super) services: usize,
     /// Number of clients that the row sums up; 0 for an ordinary row.
     pub(super) stands_for: usize,
+    /// Service that an explanation of the row is about.
+    pub(super) of: Option<LiveService>,
+    /// Reason for the state, or a remark; may be empty.
+    pub(super) why: String,
+    pub(super) why_width: u16,
     /// Note that is shown when the row is selected.
     pub(super) note: String,
     /// Searchable text in lower case, for the filter.
@@ -58,6 +69,10 @@ pub(super) enum Cell {
     Datagrams,
     Errors,
     Share,
+    /// Bars of what was opened recently.
+    Recent,
+    /// The reason for the state.
+    Why,
 }
 
 /// One column.
@@ -75,6 +90,9 @@ const fn column(name: &'static str, title: &'static str, width: u16, cell: Cell)
     Column { name, title, width, cell }
 }
 
+/// Name of the column with the state of a row.
+pub(super) const STATE: &str = "state";
+
 /// Columns of all rows.
 const OPEN: Column = column("open", "OPEN", 5, Cell::Open);
 const NEW: Column = column("new", "NEW/s", 5, Cell::Opened);
@@ -83,7 +101,7 @@ const OUT: Column = column("out", "OUT/s", 6, Cell::ToClients);
 
 const SERVICES: [Column; 9] = [
     column("service", "SERVICE", 0, Cell::Text(0)),
-    column("state", "STATE", 8, Cell::Text(1)),
+    column(STATE, "STATE", 8, Cell::Text(1)),
     column("ready", "READY", 7, Cell::Ready),
     OPEN,
     NEW,
@@ -97,7 +115,7 @@ const ENDPOINTS: [Column; 8] = [
     column("endpoint", "ENDPOINT", 0, Cell::Text(0)),
     column("service", "SERVICE", 13, Cell::Text(1)),
     column("cluster", "CLUSTER", 8, Cell::Text(2)),
-    column("state", "STATE", 11, Cell::Text(3)),
+    column(STATE, "STATE", 11, Cell::Text(3)),
     OPEN,
     NEW,
     IN,
@@ -134,6 +152,25 @@ pub(super) fn columns(rows: TopRows) -> &'static [Column] {
     }
 }
 
+const RECENT: Column = column("recent", "RECENT", SAMPLES as u16, Cell::Recent);
+const WHY: Column = column("why", "WHY", 30, Cell::Why);
+const NODE: Column = column("node", "NODE", 0, Cell::Text(4));
+
+/// Further columns that a wide screen has room for, the most useful first. Rows are not sorted by them.
+pub(super) fn wide_columns(rows: TopRows) -> &'static [Column] {
+    match rows {
+        TopRows::Services => &[WHY, RECENT],
+        TopRows::Endpoints => &[WHY, NODE, RECENT],
+        TopRows::Clusters => &[],
+        TopRows::Clients => &[RECENT],
+    }
+}
+
+/// Number of texts that tell rows apart; others may change.
+pub(super) fn key_length(rows: TopRows) -> usize {
+    if rows == TopRows::Endpoints { 3 } else { 1 }
+}
+
 /// Index of a column by its name.
 ///
 /// # Errors
@@ -149,7 +186,7 @@ pub(super) fn column_named(rows: TopRows, name: &str) -> Result<usize, String> {
 impl Cell {
     /// Whether the column is right-aligned and sorted in descending order.
     pub(super) fn is_number(self) -> bool {
-        !matches!(self, Self::Text(_))
+        !matches!(self, Self::Text(_) | Self::Recent | Self::Why)
     }
 
     /// Formats the cell of a row.
@@ -165,6 +202,9 @@ impl Cell {
             Self::Opened | Self::Datagrams | Self::Errors => rate(self.number(item)),
             Self::FromClients | Self::ToClients => bytes(self.number(item)),
             Self::Share => item.share.map_or_else(|| "-".to_owned(), |share| format!("{share:.0} %")),
+            Self::Why => item.label.why.clone(),
+            // Drawn from the model, since it changes without the row.
+            Self::Recent => String::new(),
         }
     }
 
@@ -172,7 +212,7 @@ impl Cell {
     fn number(self, item: &Item) -> f64 {
         let traffic = &item.traffic;
         match self {
-            Self::Text(_) => 0.0,
+            Self::Text(_) | Self::Recent | Self::Why => 0.0,
             Self::Services => item.label.services as f64,
             // A row that lacks fewer endpoints sorts as greater.
             Self::Ready => item.label.ready.map_or(0.0, |(ready, of)| ready as f64 - of as f64),
@@ -193,13 +233,15 @@ pub(super) struct Order {
     /// Index of the sort column.
     pub(super) column: usize,
     pub(super) reversed: bool,
+    /// Whether rows that are not well stand above all others.
+    pub(super) state_first: bool,
 }
 
 impl Order {
-    /// Default order: most new connections first.
+    /// Default order: rows that are not well first, and then most new connections.
     pub(super) fn usual(rows: TopRows) -> Self {
         let column = columns(rows).iter().position(|column| column.cell == Cell::Opened);
-        Self { column: column.unwrap_or_default(), reversed: false }
+        Self { column: column.unwrap_or_default(), reversed: false, state_first: true }
     }
 
     /// Describes the order for people.
@@ -208,26 +250,36 @@ impl Order {
         let way = match (column.cell.is_number(), column.name, self.reversed) {
             (true, _, false) => "most first",
             (true, _, true) => "least first",
-            (false, "state", false) => "worst first",
-            (false, "state", true) => "best first",
+            (false, STATE, false) => "worst first",
+            (false, STATE, true) => "best first",
             (false, _, false) => "a to z",
             (false, _, true) => "z to a",
         };
-        format!("{}, {way}", column.title)
+        let first = if self.by_state(rows) && column.name != STATE { "state, then " } else { "" };
+        format!("{first}{}, {way}", column.title)
+    }
+
+    /// Whether the state decides before the column does.
+    fn by_state(self, rows: TopRows) -> bool {
+        self.state_first && columns(rows).iter().any(|column| column.name == STATE)
     }
 
     /// Sorts rows: texts from a to z, states worst first, numbers greatest first. The sort is stable, and
     /// rows arrive ordered by their text, so a second without traffic leaves that order.
     pub(super) fn sort(self, rows: TopRows, items: &mut [Item]) {
         let Some(column) = columns(rows).get(self.column) else { return };
-        let cell = column.cell;
+        let (cell, by_state) = (column.cell, self.by_state(rows));
+        let state = |one: &Item, other: &Item| other.label.severity.cmp(&one.label.severity);
         let by_column = |one: &Item, other: &Item| match cell {
-            Cell::Text(_) if column.name == "state" => other.label.severity.cmp(&one.label.severity),
+            Cell::Text(_) if column.name == STATE => state(one, other),
             Cell::Text(at) => one.label.texts.get(at).cmp(&other.label.texts.get(at)),
             _ => cell.number(other).total_cmp(&cell.number(one)),
         };
         let turned = |order: Ordering| if self.reversed { order.reverse() } else { order };
-        items.sort_by(|one, other| turned(by_column(one, other)));
+        items.sort_by(|one, other| {
+            let first = if by_state { state(one, other) } else { Ordering::Equal };
+            first.then_with(|| turned(by_column(one, other)))
+        });
     }
 }
 

@@ -6,8 +6,10 @@ use std::io::{self, IsTerminal as _};
 use jiff::Zoned;
 use ratatui::DefaultTerminal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 
 use super::app::{App, Next};
+use super::ask::{self, Request};
 use super::feed::Feed;
 use super::keys;
 use super::screen::{self, Look};
@@ -68,12 +70,14 @@ async fn follow(
     let look = Look { color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
     let mut feed = Feed::open(authority, app.rows);
     let mut keys = keys::typed();
+    let mut asking = Asking::default();
     let [mut resized, mut terminate, mut interrupt, mut hang_up] =
         <[Signal; 4]>::try_from(signals).map_err(|_| io::Error::other("signals are missing"))?;
     terminal.draw(|frame| screen::draw(frame, &mut app, look))?;
     loop {
         let next = tokio::select! {
             event = feed.next() => app.take(event, time_of_day),
+            (request, answer) = asking.answer() => app.answered(&request, answer, time_of_day()),
             key = keys.recv() => key.map_or(Next::Quit, |key| app.press(key)),
             _ = resized.recv() => Next::Draw,
             _ = terminate.recv() => Next::Quit,
@@ -84,9 +88,46 @@ async fn follow(
             Next::Wait => continue,
             Next::Quit => return Ok(()),
             Next::Follow(rows) => feed = Feed::open(authority, rows),
+            Next::Ask => asking.ask(authority, app.request()),
             Next::Draw => {}
         }
         terminal.draw(|frame| screen::draw(frame, &mut app, look))?;
+    }
+}
+
+/// The last request to the gateway, whose answer is still to come.
+#[derive(Default)]
+struct Asking(Option<JoinHandle<(Request, Result<String, String>)>>);
+
+impl Asking {
+    /// Asks in place of the last request.
+    fn ask(&mut self, authority: &str, request: Option<&Request>) {
+        self.forget();
+        let authority = authority.to_owned();
+        self.0 = request.cloned().map(|request| {
+            tokio::spawn(async move {
+                let answer = ask::answer(&authority, &request).await;
+                (request, answer)
+            })
+        });
+    }
+
+    /// Waits for the answer, without end if nothing is asked. Cancel safe.
+    async fn answer(&mut self) -> (Request, Result<String, String>) {
+        if let Some(task) = &mut self.0 {
+            let answer = task.await;
+            self.0 = None;
+            if let Ok(answer) = answer {
+                return answer;
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn forget(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.abort();
+        }
     }
 }
 

@@ -14,6 +14,9 @@ use super::table::Order;
 use super::*;
 
 mod clients;
+mod panes;
+mod sizes;
+mod states;
 
 /// A screen with the app behind it.
 struct Scene {
@@ -121,7 +124,7 @@ impl Scene {
     /// First words of the rows.
     fn names(&mut self) -> Vec<String> {
         let lines = self.lines();
-        let rows = lines[4..lines.len() - 2].iter().filter(|line| !line.is_empty());
+        let rows = lines[5..lines.len() - 2].iter().filter(|line| !line.is_empty());
         rows.map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
     }
 }
@@ -131,30 +134,36 @@ fn services_are_shown_in_80_columns() {
     let mut scene = Scene::of_services();
     let lines = scene.lines();
     let expected = [
-        "sheave top  gw-1  live  Services: 3, 1 broken",
+        "sheave top  gw-1  live  3 rows",
+        "Services: 1 broken, 2 serving",
         "open 9  new 50/s  in 1.2 kB/s  out 3.4 MB/s  datagrams 8.0/s  errors 2.0/s",
-        "[Services] Endpoints  Clusters  Clients   by NEW/s, most first; 3 rows",
+        "[Services] Endpoints  Clusters  Clients   by state, then NEW/s, most first",
         "SERVICE                STATE      READY  OPEN NEW/s   IN/s  OUT/s DGRAM/s ERR/s",
+        "shop/db                broken       0/2     0     0    0 B    0 B       0     0",
         "shop/web               ok           3/3     5    40 1.2 kB 3.4 MB       0     0",
         "mcs/blog/web           ok           2/2     4    10    0 B    0 B     8.0   2.0",
-        "shop/db                broken       0/2     0     0    0 B    0 B       0     0",
     ];
-    assert_eq!(lines[..7], expected);
-    assert_eq!(lines[23], "q quit  Tab rows  s sort  r reverse  / filter  f freeze  ? help");
+    assert_eq!(lines[..8], expected);
+    assert_eq!(
+        lines[22..],
+        [
+            "shop/db: no endpoint is ready",
+            "q quit  Enter explain  t trace  Tab rows  s sort  w worst  / filter  ? help",
+        ]
+    );
 }
 
 #[test]
 fn endpoints_and_clusters_are_shown_in_80_columns() {
     let mut scene = Scene::of_endpoints(TopRows::Endpoints);
     let expected = [
-        " Services [Endpoints] Clusters  Clients   by NEW/s, most first; 3 rows",
+        " Services [Endpoints] Clusters  Clients   by state, then NEW/s, most first",
         "ENDPOINT           SERVICE       CLUSTER  STATE        OPEN NEW/s   IN/s  OUT/s",
+        "[2001:db8::8]:8080 shop/web      west     Unhealthy       0     0    0 B    0 B",
         "10.1.0.7:8080      shop/web      east     Ready           2   3.0  500 B 1.0 kB",
         "10.1.0.9:8080      shop/web      west     Ready           1   1.0    0 B    0 B",
-        "[2001:db8::8]:8080 shop/web      west     Unhealthy       0     0    0 B    0 B",
     ];
-    assert_eq!(scene.lines()[2..7], expected);
-    scene.press("G");
+    assert_eq!(scene.lines()[3..8], expected);
     assert_eq!(scene.lines()[22], "[2001:db8::8]:8080: on Node n1: refused");
     let expected = [
         "CLUSTER                   SERVICES       READY  OPEN NEW/s  SHARE   IN/s  OUT/s",
@@ -162,26 +171,62 @@ fn endpoints_and_clusters_are_shown_in_80_columns() {
         "west                             1         1/2     1   1.0   25 %    0 B    0 B",
     ];
     let mut scene = Scene::of_endpoints(TopRows::Clusters);
-    assert_eq!(scene.lines()[3..6], expected);
+    assert_eq!(scene.lines()[4..7], expected);
 }
 
 #[test]
 fn any_column_sorts_and_either_way_round() {
     let mut scene = Scene::of_services();
+    scene.press("w");
     assert_eq!(scene.names(), ["shop/web", "mcs/blog/web", "shop/db"]);
     scene.press("r");
     assert_eq!(scene.names(), ["shop/db", "mcs/blog/web", "shop/web"]);
-    assert!(scene.lines()[2].contains("by NEW/s, least first"));
+    assert!(scene.lines()[3].contains("by NEW/s, least first"));
     // From NEW/s to the last column, then back to the first.
     scene.press("sssss");
-    assert!(scene.lines()[2].contains("by SERVICE, a to z"), "{}", scene.lines()[2]);
+    assert!(scene.lines()[3].contains("by SERVICE, a to z"), "{}", scene.lines()[3]);
     assert_eq!(scene.names(), ["mcs/blog/web", "shop/db", "shop/web"]);
     scene.press("s");
-    assert!(scene.lines()[2].contains("by STATE, worst first"));
+    assert!(scene.lines()[3].contains("by STATE, worst first"));
     assert_eq!(scene.names(), ["shop/db", "mcs/blog/web", "shop/web"]);
     scene.press("S<");
-    assert!(scene.lines()[2].contains("by ERR/s"));
+    assert!(scene.lines()[3].contains("by ERR/s"));
     assert_eq!(scene.names(), ["mcs/blog/web", "shop/db", "shop/web"]);
+}
+
+#[test]
+fn what_is_not_well_stands_first_in_any_order() {
+    let mut scene = Scene::of_services();
+    let degraded = json!({"service": "blog/web", "source": "MultiClusterService", "state": "degraded", "why": "1 of 2 endpoints fails"});
+    scene.send("services", &json!({"reset": false, "removed": [], "more": 0, "rows": [degraded]}));
+    scene.count(3000, false, &json!([]), &json!([[0, [99, 5, 1200, 3_400_000, 0, 0]]]));
+    let worst_first = ["shop/db", "mcs/blog/web", "shop/web"];
+    for key in "sssssssss".chars() {
+        assert_eq!(scene.names(), worst_first, "{}", scene.lines()[3]);
+        scene.press("r");
+        assert_eq!(scene.names(), worst_first, "{}", scene.lines()[3]);
+        assert_eq!(scene.outcome(key), Next::Draw);
+    }
+    scene.press("w");
+    assert_eq!(scene.names(), ["shop/web", "mcs/blog/web", "shop/db"]);
+    // It stays off in other views.
+    scene.press("21");
+    assert!(scene.lines()[3].ends_with("by NEW/s, most first"));
+}
+
+#[test]
+fn a_selected_row_stays_selected_where_it_moves() {
+    let mut scene = Scene::of_services();
+    scene.press("j");
+    let chosen = |scene: &Scene| scene.app.items[scene.app.cursor].label.texts[0].clone();
+    assert_eq!(chosen(&scene), "shop/web");
+    scene.count(3000, false, &json!([]), &json!([[2, [99, 5, 0, 0, 0, 0]]]));
+    assert_eq!((scene.names()[1].as_str(), chosen(&scene).as_str()), ("mcs/blog/web", "shop/web"));
+    // At the top is what comes there.
+    scene.press("gw");
+    assert_eq!(chosen(&scene), "mcs/blog/web");
+    scene.count(4000, false, &json!([]), &json!([[0, [99, 5, 0, 0, 0, 0]]]));
+    assert_eq!(chosen(&scene), "shop/web");
 }
 
 #[test]
@@ -190,11 +235,11 @@ fn a_filter_is_typed_kept_and_given_up() {
     scene.press("/WEB sh");
     assert_eq!(scene.names(), ["shop/web"]);
     let lines = scene.lines();
-    assert!(lines[2].ends_with("1 of 3 match: WEB sh"), "{}", lines[2]);
+    assert!(lines[0].ends_with("1 of 3 rows match  WEB sh"), "{}", lines[0]);
     assert_eq!(lines[23], "/WEB sh_  (Enter applies, Esc cancels)");
     // A key that is a command outside of the filter.
     scene.press("q");
-    assert_eq!(scene.lines()[4], "No row has these words; Esc shows all.");
+    assert_eq!(scene.lines()[5], "No row has these words; Esc shows all.");
     let key = |scene: &mut Scene, code| scene.app.press(KeyEvent::from(code));
     assert_eq!(key(&mut scene, KeyCode::Backspace), Next::Draw);
     assert_eq!(key(&mut scene, KeyCode::Enter), Next::Draw);
@@ -210,7 +255,7 @@ fn a_filter_is_typed_kept_and_given_up() {
 #[test]
 fn a_frozen_screen_stands_still_and_can_be_sorted() {
     let mut scene = Scene::of_services();
-    scene.press("f");
+    scene.press("wf");
     scene.count(3000, false, &json!([]), &json!([[2, [99, 4, 0, 0, 8, 2]]]));
     assert!(scene.lines()[0].contains("FROZEN"));
     assert_eq!(scene.names(), ["shop/web", "mcs/blog/web", "shop/db"]);
@@ -220,8 +265,8 @@ fn a_frozen_screen_stands_still_and_can_be_sorted() {
     assert!(scene.lines()[0].contains("live"));
     // Rows without traffic in this second show zero.
     let lines = scene.lines();
-    assert_eq!(lines[4], "mcs/blog/web           ok           2/2     4    89    0 B    0 B       0     0");
-    assert_eq!(lines[6], "shop/web               ok           3/3     5     0    0 B    0 B       0     0");
+    assert_eq!(lines[5], "mcs/blog/web           ok           2/2     4    89    0 B    0 B       0     0");
+    assert_eq!(lines[7], "shop/web               ok           3/3     5     0    0 B    0 B       0     0");
 }
 
 #[test]
@@ -243,13 +288,13 @@ fn hostile_names_are_text() {
     assert!(lines[0].contains(r"gw\u{1b}]0;x\u{7}"), "{}", lines[0]);
     assert_eq!(lines[22], r"\u{9b}31m is wrong");
     let shown: Vec<&str> =
-        lines[4..8].iter().map(|line| line.trim_end_matches(&[' ', '0', '/', 'B'][..]).trim()).collect();
+        lines[5..9].iter().map(|line| line.trim_end_matches(&[' ', '0', '/', 'B'][..]).trim()).collect();
     assert_eq!(shown[..2], [r"\u{202e}bew…\u{1b}[31m", "shop/<scrip…)</script>"]);
     assert_eq!(shown[2], "shop/a-name…xxxxxx-end");
     assert_eq!(lines.concat().chars().filter(|char| char.is_control()).count(), 0);
     // Wide characters do not shift columns.
     let column = |line: &str| screen_width(&line[..line.rfind("0/0").unwrap()]);
-    assert_eq!(column(&lines[7]), column(&lines[6]), "{lines:#?}");
+    assert_eq!(column(&lines[8]), column(&lines[7]), "{lines:#?}");
     scene.press("/\u{202e}");
     assert!(scene.lines()[23].starts_with(r"/\u{202e}_"));
 }
@@ -267,8 +312,8 @@ fn a_gateway_that_does_not_answer_is_reported_since_when() {
     assert_eq!(scene.app.take(lost(), || "10:00:01".to_owned()), Next::Draw);
     let lines = scene.lines();
     assert!(lines[0].contains("not live"), "{}", lines[0]);
-    assert_eq!(lines[23], "not answering since 10:00:00: Connection refused; retrying");
-    assert!(lines[4].starts_with("shop/web"), "what was known stays");
+    assert_eq!(lines[1], "NOT ANSWERING since 10:00:00: Connection refused; retrying");
+    assert!(lines[5].starts_with("shop/db"), "what was known stays");
     // The process restarted: row numbers are different, and there is no rate yet.
     scene.count(
         100,
@@ -279,7 +324,9 @@ fn a_gateway_that_does_not_answer_is_reported_since_when() {
     scene.count(1100, false, &json!([]), &json!([[9, [9, 8, 0, 0, 0, 0]]]));
     let lines = scene.lines();
     assert!(lines[0].contains("  live"), "{}", lines[0]);
-    assert_eq!(lines[4], "shop/web               ok           3/3     8   2.0    0 B    0 B       0     0");
+    assert_eq!(lines[1], "Services: 1 broken, 2 serving");
+    let row = lines.iter().find(|line| line.starts_with("shop/web")).unwrap();
+    assert_eq!(row, "shop/web               ok           3/3     8   2.0    0 B    0 B       0     0");
 }
 
 #[test]
@@ -288,22 +335,22 @@ fn rows_out_of_sight_are_scrolled_to() {
     let row = |id: usize| json!({"id": id, "service": format!("shop/s{id:03}"), "source": "Service"});
     let rows: Vec<Value> = (0..100).map(row).collect();
     scene.count(1000, true, &json!(rows), &json!([]));
-    assert_eq!(scene.names().len(), 18);
+    assert_eq!(scene.names().len(), 17);
     scene.press("G");
     assert_eq!(scene.names().last().map(String::as_str), Some("shop/s099"));
     scene.press("kk");
-    assert_eq!(scene.names()[0], "shop/s082");
+    assert_eq!(scene.names()[0], "shop/s083");
     assert_eq!(scene.app.press(KeyEvent::from(KeyCode::PageUp)), Next::Draw);
-    assert_eq!(scene.names()[0], "shop/s079");
+    assert_eq!(scene.names()[0], "shop/s080");
     scene.press("g");
     let terminal = scene.terminal();
-    let chosen = terminal.backend().buffer()[(0, 4)].modifier;
+    let chosen = terminal.backend().buffer()[(0, 5)].modifier;
     assert!(chosen.contains(Modifier::REVERSED));
     // The selected row stays in sight when the window shrinks.
     scene.press("G");
     scene.size = (40, 10);
     assert_eq!(scene.names().last().map(String::as_str), Some("shop/s099"));
-    for size in [(1, 1), (5, 3), (80, 6), (300, 100)] {
+    for size in [(1, 1), (5, 3), (20, 5), (80, 6), (300, 100)] {
         scene.size = size;
         scene.lines();
     }
@@ -319,6 +366,7 @@ fn keys_switch_and_end() {
     assert_eq!(scene.app.press(KeyEvent::from(KeyCode::Tab)), Next::Follow(TopRows::Services));
     assert_eq!(scene.outcome('?'), Next::Draw);
     assert!(scene.lines().iter().all(|line| line.chars().count() < 80), "help is not cut");
+    scene.press("q");
     assert_eq!(scene.outcome('q'), Next::Quit);
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(scene.app.press(interrupt), Next::Quit);

@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use super::messages::{COUNTERS, Counters, LabelledRow, LiveClient, LiveEndpoint, LiveService, RowsMessage};
+use super::recent::Recent;
 use super::table::ItemLabel;
 use crate::views::top::TopTraffic;
 
@@ -54,6 +55,7 @@ pub(super) struct TrackedRow<L> {
     /// `None` until the gateway has sent them.
     counters: Option<Counters>,
     pub(super) traffic: TopTraffic,
+    recent: Recent,
 }
 
 /// All rows of a kind.
@@ -80,7 +82,17 @@ impl<L: TrackedLabel> Default for Tracked<L> {
 impl<L: TrackedLabel> Tracked<L> {
     /// Rows, ordered by the shown text.
     pub(super) fn rows(&self) -> impl Iterator<Item = &TrackedRow<L>> {
-        self.sorted.iter().filter_map(|id| self.rows.get(id))
+        self.numbered().map(|(_, row)| row)
+    }
+
+    /// The same with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u32, &TrackedRow<L>)> {
+        self.sorted.iter().filter_map(|id| Some((*id, self.rows.get(id)?)))
+    }
+
+    /// Bars of what a row has opened recently.
+    pub(super) fn bars(&self, id: u32, width: usize) -> Option<String> {
+        Some(self.rows.get(&id)?.recent.bars(self.clock.last?, width))
     }
 
     pub(super) fn get_mut(&mut self, key: &L::Key) -> Option<&mut TrackedRow<L>> {
@@ -110,11 +122,11 @@ impl<L: TrackedLabel> Tracked<L> {
         for LabelledRow { id, label } in rows {
             let key = label.key();
             // Until the next count, keep the state from before the stream was reopened.
-            let known = self.rows.get(&id).map(|row| (row.counters, row.traffic));
-            let (counters, traffic) = known.or_else(|| before.get(&key).copied()).unwrap_or_default();
+            let known = self.rows.get(&id).map(TrackedRow::counts);
+            let (counters, traffic, recent) = known.or_else(|| before.get(&key).copied()).unwrap_or_default();
             let shown = Rc::new(show(&label));
             self.numbers.insert(key, id);
-            self.rows.insert(id, TrackedRow { label: Rc::new(label), shown, counters, traffic });
+            self.rows.insert(id, TrackedRow { label: Rc::new(label), shown, counters, traffic, recent });
         }
         let seconds = self.clock.advance(uptime_milliseconds);
         if !reset {
@@ -128,6 +140,8 @@ impl<L: TrackedLabel> Tracked<L> {
             } else {
                 let begin = if L::BEGINS_EMPTY { Counters::default() } else { counters };
                 row.traffic = between(past.unwrap_or(begin), counters, seconds);
+                row.recent
+                    .add(uptime_milliseconds, row.traffic.opened_per_second * seconds.unwrap_or_default());
             }
         }
         if labelled {
@@ -144,14 +158,21 @@ impl<L: TrackedLabel> Tracked<L> {
         self.sorted = sorted.into_iter().map(|(_, id)| id).collect();
     }
 
-    fn reset(&mut self) -> HashMap<L::Key, (Option<Counters>, TopTraffic)> {
+    fn reset(&mut self) -> HashMap<L::Key, Counts> {
         self.numbers.clear();
         let rows = self.rows.drain();
-        rows.map(|(_, row)| (row.label.key(), (row.counters, row.traffic))).collect()
+        rows.map(|(_, row)| (row.label.key(), row.counts())).collect()
     }
 }
 
+/// What a row keeps when its number changes.
+type Counts = (Option<Counters>, TopTraffic, Recent);
+
 impl<L> TrackedRow<L> {
+    fn counts(&self) -> Counts {
+        (self.counters, self.traffic, self.recent)
+    }
+
     fn rest(&mut self) {
         self.traffic = TopTraffic { open: self.traffic.open, ..TopTraffic::default() };
     }

@@ -1,12 +1,12 @@
 //! Past traffic of a gateway for `/api/history` and the status page. JSON keys may be added, but are never renamed.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::View;
 
 /// Traffic of the last hour and the last day.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryView {
     /// Node of the gateway.
@@ -23,7 +23,7 @@ pub(crate) struct HistoryView {
 
 /// Samples of one length, oldest first, in lists of the same length. A process begins without samples. Counts above 2,047 are rounded to a
 /// tenth of a percent.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SamplesView {
     /// Seconds of each sample.

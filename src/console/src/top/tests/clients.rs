@@ -32,15 +32,16 @@ fn row(id: u32, prefix: &str, service: &str) -> Value {
 fn networks_are_shown_in_80_columns() {
     let mut scene = Scene::of_clients(12_345);
     let expected = [
-        " Services  Endpoints  Clusters [Clients]  by NEW/s, most first; 12,348 rows",
-        "CLIENTS                        SERVICE                 OPEN NEW/s   IN/s  OUT/s",
-        "203.0.113.0/24                 shop/db                    1   4.0   10 B    0 B",
-        "198.51.100.0/24                shop/web                   3   2.0  600 B 1.7 MB",
-        "2001:db8:1:1200::/56           shop/web                  40     0    0 B    0 B",
+        " Services  Endpoints  Clusters [Clients]  by NEW/s, most first",
+        "CLIENTS                          SERVICE               OPEN NEW/s   IN/s  OUT/s",
+        "203.0.113.0/24                   shop/db                  1   4.0   10 B    0 B",
+        "198.51.100.0/24                  shop/web                 3   2.0  600 B 1.7 MB",
+        "2001:db8:1:1200::/56             shop/web                40     0    0 B    0 B",
         "and 12,345 more                                          60    25 2.0 kB    0 B",
         "",
     ];
-    assert_eq!(scene.lines()[2..9], expected);
+    assert_eq!(scene.lines()[3..10], expected);
+    assert_eq!(scene.lines()[0], "sheave top  live  12,348 rows");
 }
 
 #[test]
@@ -49,11 +50,11 @@ fn those_without_a_row_are_last_in_any_order_and_in_no_filter() {
     scene.press("r");
     assert_eq!(scene.names(), ["2001:db8:1:1200::/56", "198.51.100.0/24", "203.0.113.0/24", "and"]);
     scene.press("<<<");
-    assert!(scene.lines()[2].contains("by CLIENTS, a to z"), "{}", scene.lines()[2]);
+    assert!(scene.lines()[3].contains("by CLIENTS, a to z"), "{}", scene.lines()[3]);
     assert_eq!(scene.names(), ["198.51.100.0/24", "2001:db8:1:1200::/56", "203.0.113.0/24", "and"]);
     scene.press("/shop/web 198");
     assert_eq!(scene.names(), ["198.51.100.0/24"]);
-    assert!(scene.lines()[2].contains("  1 of 10 match: shop/web 198"), "{}", scene.lines()[2]);
+    assert!(scene.lines()[0].ends_with("  1 of 10 rows match  shop/web 198"), "{}", scene.lines()[0]);
 }
 
 #[test]
@@ -61,8 +62,8 @@ fn a_network_that_uses_another_service_goes_on() {
     let mut scene = Scene::of_clients(0);
     let counts = json!([[0, [5, 3, 1300, 3_400_000]]]);
     scene.count_clients(4000, false, &json!([row(0, "198.51.100.0/24", "shop/db")]), &counts);
-    let expected = "198.51.100.0/24                shop/db                    3   1.0  100 B    0 B";
-    assert_eq!(scene.lines()[4], expected);
+    let expected = "198.51.100.0/24                  shop/db                  3   1.0  100 B    0 B";
+    assert_eq!(scene.lines()[5], expected);
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn hostile_networks_are_text() {
     let mut scene = Scene::new(TopRows::Clients);
     let rows = json!([row(0, "\u{1b}[31m", "shop/\u{202e}x")]);
     scene.count_clients(1000, true, &rows, &json!([[0, [0, 1, 0, 0]]]));
-    let line = &scene.lines()[4];
+    let line = &scene.lines()[5];
     assert!(line.contains(r"\u{1b}[31m") && line.contains(r"shop/\u{202e}x"), "{line}");
 }
 
