@@ -95,6 +95,12 @@ impl DelegatedAuth {
         Self { reviewer: Arc::new(Reviewer { connection, path, audience, reviews, failing }) }
     }
 
+    /// A client for readers of another path, with tokens for the same audience.
+    #[must_use]
+    pub fn for_path(&self, path: &'static str) -> Self {
+        Self::new(self.reviewer.connection.clone(), path, self.reviewer.audience)
+    }
+
     /// Whether the bearer of `token` may read the path. Must be called within a Tokio runtime.
     pub async fn decide(&self, token: &str) -> AuthDecision {
         match self.look_up(token) {

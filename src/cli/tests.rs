@@ -175,6 +175,7 @@ fn mistakes_are_usage_errors() {
         "sheave routes --gateway n1 --manifests d",
         "sheave explain shop/web --gateway n1 --node n1",
         "sheave explain shop/web --gateway n1 --fleet",
+        "sheave trace shop/web --gateway n1 --fleet",
         "sheave status --gateway n1 --admin http://h:1",
         "sheave status --gateway n1 --fleet",
         "sheave status --gateway n1 --here",

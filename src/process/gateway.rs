@@ -251,9 +251,10 @@ async fn listen(
             admin::serve_metrics(listener, queries.clone(), scrapes.clone(), &node, shares.metrics.clone())
         });
         let healthz = healthz.map(|listener| app.health().serve_pages(listener));
-        let report = report
-            .map(|listener| report::serve(listener, app.report(), queries.clone(), shares.pages.clone()));
         let pages = LookingPages::start(&app.observer(), queries, memory.as_deref(), &node);
+        let report = report.map(|listener| {
+            report::serve(listener, app.report(), queries.clone(), &pages, shares.pages.clone())
+        });
         let admin = admin::serve(admin, queries.clone(), scrapes, pages, &node, shares.admin.clone());
         let optional = [healthz_listen.zip(healthz), report_listen.zip(report), metrics_listen.zip(metrics)];
         Servers::new(optional.into_iter().flatten().chain([(admin_listen, admin)]).collect())

@@ -48,4 +48,5 @@ mod scene;
 mod sharing;
 mod stage;
 mod starts;
+mod traces;
 mod uninstall;

@@ -129,6 +129,28 @@ fn a_controller_answers_others_nothing_but_probes() {
     assert!(controller.stop().success());
 }
 
+/// Whoever may read reports and status learns nothing of packets.
+fn traces_need_a_right_of_their_own(
+    stage: &Stage<'_>,
+    server: &ApiServer,
+    address: SocketAddr,
+    controller: &str,
+    namespace: &str,
+) {
+    let reader = "system:serviceaccount:shop:reader";
+    grant(server, reader, "/api/report");
+    let trace = |of: &str| format!("trace{of}?service={namespace}/web");
+    let paths = ["status".to_owned(), trace(""), trace("/1"), "capture.pcap".to_owned()];
+    let get_one = |token: &str, path: &str| {
+        ask(stage, &format!("http://{address}/api/{path}"), Path::new("/dev/null"), token).0
+    };
+    let get = |token: &str| paths.iter().map(|path| get_one(token, path)).collect::<Vec<_>>();
+    assert_eq!(get(&server.token_for(reader, AUDIENCE)), [200, 403, 403, 403]);
+    let file = paths.len() - 1;
+    assert_eq!(get_one(controller, &paths[file]), 404, "the administrator's file");
+    assert_eq!(get(controller), [200; 4]);
+}
+
 #[test]
 fn reports_are_for_the_controller() {
     let cluster = Cluster::simulated("report");
@@ -137,7 +159,7 @@ fn reports_are_for_the_controller() {
     let road = stage.road();
     let address = SocketAddr::from((NODE_ADDRESS, stage.host.run(|| free_port(NODE_ADDRESS))));
     let config = format!("report: {{listen: \"{address}\", authorization: kubernetes}}\n");
-    let _gateway = stage.start(&stage.home(Role::Gateway, &road, &config));
+    let gateway = stage.start(&stage.home(Role::Gateway, &road, &config));
     stage.gateway_is(true, address.port());
     pool(&cluster, "report", "203.0.113.60");
     service(&cluster, "web", "");
@@ -165,5 +187,8 @@ fn reports_are_for_the_controller() {
     assert_eq!((ask(&token), ask(&own), ask("")), (200, 401, 401));
     server.authorize(TENANT, &[]);
     assert_eq!(ask(&server.token_for(TENANT, AUDIENCE)), 403);
+    // What an administrator captures may have payload, and is nobody else's.
+    gateway.page(&format!("/api/trace/1?service={}/web", cluster.namespace()));
+    traces_need_a_right_of_their_own(&stage, server, address, &token, cluster.namespace());
     assert!(controller.stop().success());
 }

@@ -23,6 +23,10 @@ pub const PATH: &str = "/api/report";
 pub const STATUS_PATH: &str = "/api/status";
 /// Path of the gateway's explanations, for the same clients as [`STATUS_PATH`].
 pub const EXPLAIN_PATH: &str = "/api/explain";
+/// Path of the gateway's traces, with captures below it, for clients that may get both [`PATH`] and this.
+pub const TRACE_PATH: &str = "/api/trace";
+/// Path of the gateway's last capture, for the same clients as [`TRACE_PATH`].
+pub const CAPTURE_PATH: &str = "/api/capture.pcap";
 /// Audience of the tokens for [`PATH`]: an impostor that receives one cannot use it anywhere else.
 pub const AUDIENCE: &str = "gateways.sheave.dev";
 /// Name of the port in the gateways' Service.

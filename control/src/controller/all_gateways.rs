@@ -63,6 +63,7 @@ pub struct GatewayClient {
 pub struct GatewayLink {
     listeners: Vec<SocketAddr>,
     token: Option<HeaderValue>,
+    patience: Duration,
 }
 
 impl GatewayClient {
@@ -90,18 +91,20 @@ impl GatewayClient {
         Ok(known_gateways(listed.iter()))
     }
 
-    /// Sends a query to each gateway, ready ones first. `take` gets the answers as they arrive, and finally the gateways for
-    /// which there was no time.
+    /// Sends a query to each gateway, ready ones first. `work` is the time that an answer takes beyond that of a query. `take` gets the
+    /// answers as they arrive, and finally the gateways for which there was no time.
     pub async fn ask<T, F>(
         &self,
         mut gateways: Vec<KnownGateway>,
+        work: Duration,
         question: impl Fn(GatewayLink) -> F,
         mut take: impl FnMut(KnownGateway, Option<T>),
     ) where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
     {
-        let deadline = Instant::now() + ALL_GATEWAYS_TIMEOUT;
+        let deadline = Instant::now() + ALL_GATEWAYS_TIMEOUT + work;
+        let patience = GATEWAY_ANSWER_TIMEOUT + work;
         let token = self.token().await;
         gateways.sort_by_key(|gateway| !gateway.ready);
         let mut gateways: Vec<Option<KnownGateway>> = gateways.into_iter().map(Some).collect();
@@ -110,7 +113,8 @@ impl GatewayClient {
             while asking.len() < AT_ONCE
                 && let Some(Some(gateway)) = gateways.get(next)
             {
-                let link = GatewayLink { listeners: gateway.listeners.clone(), token: token.clone() };
+                let listeners = gateway.listeners.clone();
+                let link = GatewayLink { listeners, token: token.clone(), patience };
                 let (index, answer) = (next, question(link));
                 asking.spawn(async move { (index, answer.await) });
                 next += 1;
@@ -150,10 +154,10 @@ impl GatewayLink {
     /// # Errors
     /// If the gateway cannot be reached, or does not answer completely and in time.
     pub async fn get(&self, path: &str, longest: usize) -> Result<(StatusCode, Bytes), GatewayRequestError> {
-        let mut answer = Err(GatewayRequestError::Silent(GATEWAY_ANSWER_TIMEOUT));
+        let mut answer = Err(GatewayRequestError::Silent(self.patience));
         for listener in &self.listeners {
             let token = self.token.clone();
-            answer = gateway_request::get(*listener, path, token, longest, GATEWAY_ANSWER_TIMEOUT).await;
+            answer = gateway_request::get(*listener, path, token, longest, self.patience).await;
             // The address of the other family may work from here.
             if !matches!(answer, Err(GatewayRequestError::Connect(_))) {
                 break;
@@ -216,7 +220,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_gateway_that_takes_longer_than_its_workers_may_take_is_heard() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let link = GatewayLink { listeners: vec![listener.local_addr().unwrap()], token: None };
+        let listeners = vec![listener.local_addr().unwrap()];
+        let link = GatewayLink { listeners, token: None, patience: GATEWAY_ANSWER_TIMEOUT };
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             tokio::time::sleep(Duration::from_millis(2_500)).await;

@@ -55,6 +55,8 @@ pub struct Bounds {
     pub bytes: u64,
     /// Bytes of each packet that are kept, from the IP header on. 96 has all headers.
     pub snap_length: usize,
+    /// Whether bytes behind the TCP or UDP header may be among them.
+    pub payload: bool,
     /// Memory of the kernel for packets that wait (SO_RCVBUF). The system's limit, `net.core.rmem_max`, applies.
     pub receive_buffer: usize,
 }
@@ -66,6 +68,7 @@ impl Default for Bounds {
             packets: 10_000,
             bytes: 4 << 20,
             snap_length: 96,
+            payload: true,
             receive_buffer: 1 << 20,
         }
     }
@@ -181,7 +184,8 @@ impl Listener {
             if !conversations.iter().any(|conversation| conversation.has(&buffer[..kept])) {
                 continue;
             }
-            let kept = &buffer[..kept.min(bounds.snap_length)];
+            let wanted = if bounds.payload { kept } else { header_length(&buffer[..kept]) };
+            let kept = &buffer[..wanted.min(kept).min(bounds.snap_length)];
             let size = (RECORD_HEADER + COOKED_HEADER + kept.len()) as u64;
             if captured.bytes + size > bounds.bytes {
                 captured.ended_by = EndedBy::Bytes;
@@ -298,6 +302,21 @@ impl Conversation {
         is(source, source_port, destination, destination_port)
             || is(destination, destination_port, source, source_port)
     }
+}
+
+/// Length of what comes before the bytes that the two sides send each other: the IP header with its extensions, and the one behind it. An
+/// ICMP report has those of the packet that it quotes as well.
+fn header_length(packet: &[u8]) -> usize {
+    let Some(headers) = Headers::read(packet) else { return 0 };
+    let before = packet.len() - headers.body.len();
+    let next = match i32::from(headers.protocol) {
+        _ if headers.is_later_fragment => 0,
+        libc::IPPROTO_TCP => headers.body.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4),
+        libc::IPPROTO_UDP => 8,
+        libc::IPPROTO_ICMP | libc::IPPROTO_ICMPV6 => 8 + headers.body.get(8..).map_or(0, header_length),
+        _ => 0,
+    };
+    before + next
 }
 
 /// Headers of an IP packet.
@@ -443,13 +462,38 @@ mod tests {
             let conversation =
                 Conversation { protocol: IpProtocol::Tcp, server, peer: None, peer_port: None };
             conversation.has(&bytes);
+            header_length(&bytes);
             for (place, value) in [(0, if v6 { 0x60 } else { 0x45 }), (if v6 { 6 } else { 9 }, protocol)] {
                 if let Some(byte) = bytes.get_mut(place) {
                     *byte = value;
                 }
             }
             conversation.has(&bytes);
+            header_length(&bytes);
         }
+    }
+
+    #[test]
+    fn headers_end_where_the_payload_begins() {
+        let v4 = |protocol: u8, body: &[u8]| {
+            let mut packet = [0; 20];
+            (packet[0], packet[9]) = (0x45, protocol);
+            [&packet, body].concat()
+        };
+        let v6 = |next: u8, body: &[u8]| {
+            let mut packet = [0; 40];
+            (packet[0], packet[6]) = (0x60, next);
+            [&packet, body].concat()
+        };
+        let mut tcp = [b'x'; 60];
+        tcp[12] = 0x80;
+        let udp = [b'x'; 30];
+        let report = [&[3; 8], &v4(17, &udp)[..]].concat();
+        let mut fragment = v4(17, &udp);
+        fragment[7] = 8;
+        let extended = v6(60, &[&[17, 0, 0, 0, 0, 0, 0, 0], &udp[..]].concat());
+        let lengths = [v4(6, &tcp), v6(17, &udp), extended, v4(1, &report), fragment, v4(6, &tcp[..4])];
+        assert_eq!(lengths.map(|packet| header_length(&packet)), [52, 48, 56, 20 + 8 + 28, 20, 20]);
     }
 
     #[test]

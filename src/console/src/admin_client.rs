@@ -32,15 +32,10 @@ pub(crate) struct Reply {
     pub(crate) body: String,
 }
 
-/// Gets a path with its query. Blocks this thread until the answer is there.
+/// Gets a path with its query. Blocks this thread until the answer is there, or the time is over.
 ///
 /// # Errors
 /// If the server does not answer, with the reason as text.
-pub(crate) fn get(authority: &str, path: &str) -> Result<Reply, String> {
-    get_within(PATIENCE, authority, path)
-}
-
-/// Like [`get`], within this time.
 pub(crate) fn get_within(patience: Duration, authority: &str, path: &str) -> Result<Reply, String> {
     within(patience, request(authority, path))
 }

@@ -90,7 +90,8 @@ pub fn explain(command: &Explain, config: &Options) -> Exit {
 /// Prints which gateways the client reaches and what each would do, as collected by a controller.
 fn explain_by_all(command: &Explain, question: &Question, config: &Options) -> Exit {
     let path = question.path(ALL_EXPLAIN_PATH);
-    let (status, view) = match of_all::<ExplanationsView>(&command.sources.running, config, &path) {
+    let running = &command.sources.running;
+    let (_, status, view) = match of_all::<ExplanationsView>(running, config, admin_client::PATIENCE, &path) {
         Ok(answer) => answer,
         Err(exit) => return exit,
     };
@@ -131,7 +132,8 @@ pub fn status(command: &Status, config: &Options) -> Exit {
 
 /// Prints the state of all gateways, as collected by a controller.
 pub fn all_gateways(command: &Status, config: &Options) -> Exit {
-    let Ok((_, view)) = of_all::<AllGatewaysView>(&command.running, config, "/api/fleet") else {
+    let asked = of_all::<AllGatewaysView>(&command.running, config, admin_client::PATIENCE, "/api/fleet");
+    let Ok((_, _, view)) = asked else {
         return Exit::Down;
     };
     match print(&render(&view, || view.to_text(), command.output)) {
@@ -171,12 +173,13 @@ const OK: u16 = 200;
 /// Status code for a Service or port that does not exist.
 pub(crate) const NOT_FOUND: u16 = 404;
 
-/// Queries a controller about all gateways, and reports a failure.
-fn of_all<T: DeserializeOwned>(
+/// Queries a controller about all gateways, and reports a failure. Returns the controller as well, for more questions.
+pub(crate) fn of_all<T: DeserializeOwned>(
     running: &RunningArgs,
     config: &Options,
+    patience: Duration,
     path: &str,
-) -> Result<(u16, T), Exit> {
+) -> Result<(AdminServer, u16, T), Exit> {
     let namespace = &config.namespace;
     let advice = format!(
         "ask a controller, as in `kubectl -n {namespace} exec deployment/sheave-controller -- /sheave status --fleet`"
@@ -185,36 +188,40 @@ fn of_all<T: DeserializeOwned>(
         complain(&format!("http://{authority} does not answer for all gateways: {error}; {advice}"));
         Exit::Unavailable
     };
-    if let Some(AdminServer { authority, .. }) = &AdminServer::here(running, config) {
-        let reply = admin_client::get(authority, path).map_err(|error| unanswered(authority, error))?;
+    if let Some(server) = AdminServer::here(running, config) {
+        let authority = &server.authority;
+        let reply = admin_client::get_within(patience, authority, path);
+        let reply = reply.map_err(|error| unanswered(authority, error))?;
         match read(&reply, path) {
-            Ok(answer) => return Ok(answer),
+            Ok((status, view)) => return Ok((server, status, view)),
             // A gateway or another program has the port on this machine.
             Err(_) if admin_server::may_be_elsewhere(running) && reply.status == NOT_FOUND => {
                 let not_here = |error| format!("no controller listens on http://{authority}, and {error}");
-                return of_cluster(config, path, &advice, not_here);
+                return of_cluster(config, (patience, path), &advice, not_here);
             }
             Err(error) => return Err(unanswered(authority, error)),
         }
     }
-    of_cluster(config, path, &advice, |error| admin_server::not_here(running, config, &error))
+    of_cluster(config, (patience, path), &advice, |error| admin_server::not_here(running, config, &error))
 }
 
 /// Queries a controller of the cluster. `no_way` makes the message for a failed port-forward.
 fn of_cluster<T: DeserializeOwned>(
     config: &Options,
-    path: &str,
+    (patience, path): (Duration, &str),
     advice: &str,
     no_way: impl FnOnce(String) -> String,
-) -> Result<(u16, T), Exit> {
+) -> Result<(AdminServer, u16, T), Exit> {
     let unavailable = |why: String| {
         complain(&format!("{why}; {advice}"));
         Exit::Unavailable
     };
     let controller = AdminServer::of_controller(config).map_err(|error| unavailable(no_way(error)))?;
     let authority = &controller.authority;
-    parsed(authority, path)
-        .map_err(|error| unavailable(format!("http://{authority} does not answer for all gateways: {error}")))
+    let (status, view) = parsed_within(patience, authority, path).map_err(|error| {
+        unavailable(format!("http://{authority} does not answer for all gateways: {error}"))
+    })?;
+    Ok((controller, status, view))
 }
 
 /// Queries a running process, by default the configured one, and reports a failure.

@@ -63,6 +63,12 @@ pub struct Trace {
     /// Capture the client's packets on both sides of the gateway for DURATION, for example 10s (at most 45s), the first 96 bytes of each
     #[arg(long, value_name = "DURATION", value_parser = parse_capture)]
     pub capture: Option<Duration>,
+    /// Ask a controller, and through it all gateways: which of them the client's packets come to, and where they stop there
+    ///
+    /// With --capture all gateways capture at the same time, headers alone, and each has a file of its own: the node's name stands before
+    /// .pcap. A gateway that does not answer is named.
+    #[arg(long, conflicts_with = "gateway")]
+    pub fleet: bool,
     /// File for captured packets that does not exist yet [default: NAMESPACE-NAME-TIME.pcap in this folder]
     #[arg(long, value_name = "FILE", requires = "capture")]
     pub pcap: Option<PathBuf>,

@@ -44,6 +44,11 @@ impl LookingPages {
             tracer: Tracer::new(observer.clone(), queries.clone()),
         }
     }
+
+    /// The tracer, to serve the controller within the same limits.
+    pub(crate) fn tracer(&self) -> Tracer {
+        self.tracer.clone()
+    }
 }
 
 /// Serves on `listener` until the result is dropped.
@@ -64,7 +69,7 @@ pub fn serve(
         .merge(gateway_pages::router(queries.clone(), Asker::Administrator))
         .merge(live.router())
         .merge(history.router())
-        .merge(tracer.router())
+        .merge(tracer.router(Asker::Administrator))
         .merge(page::of_gateway())
         .merge(metrics_page(queries, scrapes));
     Server::start(listener, admin_guard::guarded(router, node).merge(probes), connections)

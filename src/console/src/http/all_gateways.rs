@@ -1,4 +1,6 @@
-//! Queries to all gateways through a controller: `/api/fleet` and `/api/fleet/explain`.
+//! Queries to all gateways through a controller: `/api/fleet`, `/api/fleet/explain` and `/api/fleet/trace`.
+
+mod traces;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use sheave_control::text::one_line;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
+pub(crate) use self::traces::ALL_TRACE_PATH;
 use crate::http::gateway_pages::{JSON, bad_request, question};
 use crate::views::View as _;
 use crate::views::all_gateways::{
@@ -41,6 +44,8 @@ const LONGEST_EXPLANATION: usize = 1 << 20;
 const LONGEST_REFUSAL: usize = 200;
 /// Concurrent explanations, each of which queries all gateways.
 const EXPLAINING: usize = 4;
+/// Concurrent traces: as many as a gateway runs.
+const TRACING: usize = 2;
 /// Error for a gateway that was not queried in time.
 const NO_TIME: &str = "not asked in time: too many gateways are slow";
 /// Error for a gateway that cannot be queried.
@@ -57,6 +62,9 @@ pub struct AllGateways {
     status: watch::Receiver<ControllerStatus>,
     last: Arc<Mutex<Option<LastAnswer>>>,
     explaining: Arc<Semaphore>,
+    tracing: Arc<Semaphore>,
+    /// One file of a capture at a time.
+    fetching: Arc<Semaphore>,
 }
 
 /// Last answer or error, and when it was made.
@@ -68,12 +76,17 @@ struct LastAnswer {
 impl AllGateways {
     /// Created by a controller on `node`.
     pub fn new(node: String, client: GatewayClient, status: watch::Receiver<ControllerStatus>) -> Self {
-        let explaining = Arc::new(Semaphore::new(EXPLAINING));
-        Self { node, client, status, last: Arc::default(), explaining }
+        let [explaining, tracing, fetching] =
+            [EXPLAINING, TRACING, 1].map(|permits| Arc::new(Semaphore::new(permits)));
+        Self { node, client, status, last: Arc::default(), explaining, tracing, fetching }
     }
 
     pub(crate) fn router(self) -> Router {
-        Router::new().route("/api/fleet", get(all)).route(ALL_EXPLAIN_PATH, get(explain)).with_state(self)
+        Router::new()
+            .route("/api/fleet", get(all))
+            .route(ALL_EXPLAIN_PATH, get(explain))
+            .merge(traces::router())
+            .with_state(self)
     }
 
     /// The state as JSON. Concurrent requests share the same answer or error.
@@ -94,7 +107,7 @@ impl AllGateways {
         let take = |gateway, answer: Option<GatewayAnswer>| {
             answers.push((gateway, answer.unwrap_or_else(|| GatewayAnswer::Silent(NO_TIME.to_owned()))));
         };
-        self.client.ask(self.gateways().await?, status_of, take).await;
+        self.client.ask(self.gateways().await?, Duration::ZERO, status_of, take).await;
         let controller = collect::of_controller(&self.status.borrow());
         Ok(AllGatewaysView::new(&self.node, controller, answers))
     }
@@ -107,7 +120,7 @@ impl AllGateways {
         let take = |gateway, answer: Option<GatewayExplanation>| {
             view.add(gateway, answer.unwrap_or_else(|| Err(NO_TIME.to_owned())));
         };
-        self.client.ask(self.gateways().await?, ask, take).await;
+        self.client.ask(self.gateways().await?, Duration::ZERO, ask, take).await;
         Ok(view.sorted())
     }
 
@@ -127,14 +140,16 @@ async fn shared<F: Future<Output = Result<Arc<str>, String>>>(
     if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
         return last.json.clone();
     }
-    let json = in_time(ask()).await;
+    let json = in_time(Duration::ZERO, ask()).await;
     *last = Some(LastAnswer { at: Instant::now(), json: json.clone() });
     json
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    let late = |_| Err(format!("the gateways were not all asked within {} s", DEADLINE.as_secs()));
-    timeout(DEADLINE, answer).await.unwrap_or_else(late)
+/// `work` is what an answer takes beyond those to queries.
+async fn in_time<T>(work: Duration, answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let deadline = DEADLINE + work;
+    let late = |_| Err(format!("the gateways were not all asked within {} s", deadline.as_secs()));
+    timeout(deadline, answer).await.unwrap_or_else(late)
 }
 
 async fn all(State(gateways): State<AllGateways>) -> Response {
@@ -153,7 +168,7 @@ async fn explain(
         Ok(question) => question,
         Err(why) => return bad_request(why),
     };
-    let explained = in_time(async {
+    let explained = in_time(Duration::ZERO, async {
         // The semaphore is never closed.
         let _place = gateways.explaining.acquire().await;
         gateways.explain(&question).await
@@ -216,7 +231,7 @@ fn refused(status: StatusCode, body: &[u8]) -> String {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             " (`gateways.tokenFile` in the config of the controller)"
         }
-        StatusCode::SERVICE_UNAVAILABLE => " (does it reach the API server?)",
+        StatusCode::SERVICE_UNAVAILABLE if why.contains("token") => " (does it reach the API server?)",
         _ => "",
     };
     format!("it answers {status}: {why}{advice}")

@@ -6,13 +6,14 @@ use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use sheave_control::api::gateway_report::{self, GatewayReport, Trouble, TroubledFrontend};
+use sheave_control::api::gateway_report::{self, GatewayReport, TRACE_PATH, Trouble, TroubledFrontend};
 use sheave_control::api::problem::Problem;
 use sheave_control::sources::connection::Connection;
 use sheave_model::FrontendAddr;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::http::admin::LookingPages;
 use crate::http::gateway_pages::{self, Asker};
 use crate::http::query::QuerySender;
 use crate::http::server::guarded::{Authorization, GuardedListener, Page};
@@ -70,19 +71,21 @@ pub fn guard(
     listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
 }
 
-/// Serves the controller on `listener` until the result is dropped. Without authorization it only serves the report, since status and
-/// explanations reveal and cost more.
+/// Serves the controller on `listener` until the result is dropped. Without authorization it only serves the report, since status,
+/// explanations and traces reveal and cost more. Traces need a right of their own.
 pub fn serve(
     listener: GuardedListener,
     report: watch::Receiver<GatewayReport>,
     queries: QuerySender,
+    looking: &LookingPages,
     connections: Connections,
 ) -> Server {
     let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
     let router = if listener.is_open() {
         router
     } else {
-        router.merge(gateway_pages::router(queries, Asker::Controller))
+        let traces = listener.restrict(looking.tracer().router(Asker::Controller), TRACE_PATH);
+        router.merge(gateway_pages::router(queries, Asker::Controller)).merge(traces)
     };
     listener.serve(router, connections)
 }

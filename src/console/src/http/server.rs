@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,13 +29,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
 
 use self::sources::{Source, SourceRates, UNAUTHORIZED};
 use self::tls::Tls;
 
-/// Time limit from accept(2) to the end of the answer. Answers are made at once, so this is time for the peer.
+/// Time limit from accept(2) to the end of the answer, for peers that have shown no token. Answers are made at once, so this is time for
+/// the peer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time limit of answers to administrators, which may be long and take the control loop a while.
+/// Time limit of answers to administrators and controllers, which may be long and take the control loop a while.
 const PATIENCE_WITH_ADMIN: Duration = Duration::from_secs(60);
 /// Pause after accept(2) has failed for lack of descriptors or memory, which are not freed at once.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -229,7 +232,7 @@ async fn serve(
                     let authorized = Authorized::default();
                     let facts = (Peer(peer.ip()), authorized.clone());
                     let answered = answer(stream, router.clone(), tls.clone(), facts);
-                    let task = own.spawn(in_time(answered, connections.patience));
+                    let task = own.spawn(in_time(answered, connections.patience, authorized.clone()));
                     connections.add(OpenConnection { task, authorized, source: Source::of(peer.ip()) });
                 }
                 Err(error) => complain(&error).await,
@@ -242,8 +245,14 @@ async fn serve(
     while own.join_next().await.is_some() {}
 }
 
-async fn in_time(answered: impl Future<Output = ()>, patience: Duration) {
-    if tokio::time::timeout(patience, answered).await.is_err() {
+/// Whoever has shown a token gets the time of an administrator.
+async fn in_time(answered: impl Future<Output = ()>, patience: Duration, authorized: Authorized) {
+    let mut answered = pin!(answered);
+    let mut late = timeout(patience, &mut answered).await.is_err();
+    if late && authorized.is_set() {
+        late = timeout(PATIENCE_WITH_ADMIN.saturating_sub(patience), answered).await.is_err();
+    }
+    if late {
         tracing::debug!(?patience, "an HTTP connection was cut: it took too long");
     }
 }

@@ -14,7 +14,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -24,26 +24,26 @@ use axum::extract::{Path as UrlPath, Query as UrlQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use sheave_control::api::gateway_report::{CAPTURE_PATH, TRACE_PATH};
 use sheave_control::api::problem::reason;
 use sheave_dataplane::Observer;
 use sheave_model::FrontendAddr;
 use sheave_trace::link::{self, Link};
 use tokio::sync::Semaphore;
 
-use self::capturing::Capture;
+use self::capturing::{Capture, Wanted};
 use self::subject::Subject;
-use crate::http::gateway_pages::{JSON, bad_request, question, stuck};
+use crate::http::gateway_pages::{Asker, JSON, bad_request, question, stuck};
 use crate::http::query::{Query, QuerySender, ask};
 use crate::views::View as _;
 use crate::views::explain::{Question, QuestionQuery, outcome};
 use crate::views::trace::{CaptureView, StepState, StepView, TraceView, VerdictView};
 
-/// Path of a trace; with a capture, of as many seconds as stand behind it.
-pub(crate) const TRACE_PATH: &str = "/api/trace";
-/// Path of the last capture's file.
-const FILE_PATH: &str = "/api/capture.pcap";
 /// Limit of traces at a time. Each one uses some threads and sockets for up to three seconds.
 const AT_ONCE: usize = 2;
+
+/// Content type of a capture's file.
+pub(crate) const PCAP: &str = "application/vnd.tcpdump.pcap";
 
 /// Traces packets through this gateway. Clones share the limits.
 #[derive(Clone)]
@@ -53,27 +53,27 @@ pub(crate) struct Tracer {
     room: Arc<Semaphore>,
     /// One capture at a time.
     capturing: Arc<Semaphore>,
-    /// File of the last capture.
-    file: Arc<Mutex<Vec<u8>>>,
+    /// Files of the last captures: of headers alone, and with payload.
+    files: Arc<[Mutex<Vec<u8>>; 2]>,
 }
 
 impl Tracer {
     pub(crate) fn new(observer: Observer, queries: QuerySender) -> Self {
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        Self { observer, queries, room: semaphore(AT_ONCE), capturing: semaphore(1), file: Arc::default() }
+        Self { observer, queries, room: semaphore(AT_ONCE), capturing: semaphore(1), files: Arc::default() }
     }
 
-    /// Routes of traces and captures.
-    pub(crate) fn router(self) -> Router {
+    /// Routes of traces and captures. A controller's token may be read on its way, so a controller gets headers of packets alone.
+    pub(crate) fn router(self, asker: Asker) -> Router {
         Router::new()
             .route(TRACE_PATH, get(trace))
             .route(&format!("{TRACE_PATH}/{{seconds}}"), get(trace_with_capture))
-            .route(FILE_PATH, get(file))
-            .with_state(self)
+            .route(CAPTURE_PATH, get(file))
+            .with_state((self, asker))
     }
 
-    /// Answers with a trace, and with a capture of this length.
-    async fn answer(self, asked: Question, capture: Option<Duration>) -> Response {
+    /// Answers with a trace, and with a capture.
+    async fn answer(self, asked: Question, capture: Option<Wanted>) -> Response {
         let busy =
             |what: &str| (StatusCode::SERVICE_UNAVAILABLE, format!("{what}; try again\n")).into_response();
         let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
@@ -111,21 +111,21 @@ impl Tracer {
         (status, [(header::CONTENT_TYPE, JSON)], view.to_json()).into_response()
     }
 
-    fn follow(&self, subject: &Subject, capture: Option<Duration>) -> TraceView {
+    fn follow(&self, subject: &Subject, capture: Option<Wanted>) -> TraceView {
         let mut steps = vec![service::decision(subject), service::gateway(subject)];
         let mut captured = None;
         if let Some(addr) = subject.addr() {
             let links = link::links().unwrap_or_default();
             thread::scope(|threads| {
-                let taking =
-                    capture.map(|time| (time, threads.spawn(move || capturing::take(subject, addr, time))));
+                let taking = capture
+                    .map(|wanted| (wanted, threads.spawn(move || capturing::take(subject, addr, wanted))));
                 steps.extend(on_this_machine(subject, addr, &links));
                 // The capture lasts longer than everything else.
-                if let Some((time, taking)) = taking
+                if let Some((wanted, taking)) = taking
                     && let Ok(taken) = taking.join()
                 {
-                    steps.push(capturing::step(subject, addr, time, &taken));
-                    captured = taken.ok();
+                    steps.push(capturing::step(subject, addr, wanted.time, &taken));
+                    captured = taken.ok().map(|taken| (wanted.payload, taken));
                 }
             });
         }
@@ -139,20 +139,35 @@ impl Tracer {
             client: view.client.clone(),
             verdict: VerdictView::of(&steps, reached),
             steps,
-            capture: captured.map(|capture| self.keep(capture)),
+            capture: captured.map(|(payload, capture)| self.keep(payload, capture)),
         }
     }
 
-    /// Keeps the file of a capture until the next one.
-    fn keep(&self, Capture { captured, file }: Capture) -> CaptureView {
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    fn file(&self, payload: bool) -> MutexGuard<'_, Vec<u8>> {
+        self.files[usize::from(payload)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the file of a capture until the next one of its kind.
+    fn keep(
+        &self,
+        payload: bool,
+        Capture { captured, directions: [came, answered], file }: Capture,
+    ) -> CaptureView {
+        *self.file(payload) = file;
         CaptureView {
             packets: captured.packets,
             bytes: captured.bytes,
-            path: FILE_PATH.to_owned(),
+            came,
+            answered,
+            path: CAPTURE_PATH.to_owned(),
             file: None,
         }
     }
+}
+
+/// Whether captures for these clients may have what the two sides send each other.
+fn has_payload(asker: Asker) -> bool {
+    asker == Asker::Administrator
 }
 
 /// Steps behind the decision, in the order of the packet's way. The probes run at the same time, since each waits for others.
@@ -189,7 +204,7 @@ fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec
 }
 
 async fn trace(
-    State(tracer): State<Tracer>,
+    State((tracer, _)): State<(Tracer, Asker)>,
     query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
 ) -> Response {
     match question(query) {
@@ -199,27 +214,36 @@ async fn trace(
 }
 
 async fn trace_with_capture(
-    State(tracer): State<Tracer>,
+    State((tracer, asker)): State<(Tracer, Asker)>,
     seconds: Result<UrlPath<u64>, PathRejection>,
     query: Result<UrlQuery<QuestionQuery>, QueryRejection>,
 ) -> Response {
-    let time = match seconds {
-        Ok(UrlPath(seconds)) => Duration::from_secs(seconds),
-        Err(rejection) => return bad_request(rejection.body_text()),
-    };
-    if time.is_zero() || time > capturing::LONGEST {
-        return bad_request(format!("capture for 1 to {} seconds", capturing::LONGEST.as_secs()));
-    }
-    match question(query) {
-        Ok(asked) => tracer.answer(asked, Some(time)).await,
-        Err(why) => bad_request(why),
+    match (capture_time(seconds), question(query)) {
+        (Ok(time), Ok(asked)) => {
+            tracer.answer(asked, Some(Wanted { time, payload: has_payload(asker) })).await
+        }
+        (Err(why), _) | (_, Err(why)) => bad_request(why),
     }
 }
 
-async fn file(State(tracer): State<Tracer>) -> Response {
-    let file = tracer.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+/// Parses the length of a capture from a URL.
+///
+/// # Errors
+/// If it is no length that captures may have, as text.
+pub(crate) fn capture_time(seconds: Result<UrlPath<u64>, PathRejection>) -> Result<Duration, String> {
+    let UrlPath(seconds) = seconds.map_err(|rejection| rejection.body_text())?;
+    let longest = capturing::LONGEST.as_secs();
+    if (1..=longest).contains(&seconds) {
+        Ok(Duration::from_secs(seconds))
+    } else {
+        Err(format!("capture for 1 to {longest} seconds"))
+    }
+}
+
+async fn file(State((tracer, asker)): State<(Tracer, Asker)>) -> Response {
+    let file = tracer.file(has_payload(asker)).clone();
     match file.is_empty() {
         true => (StatusCode::NOT_FOUND, "nothing was captured yet\n").into_response(),
-        false => ([(header::CONTENT_TYPE, "application/vnd.tcpdump.pcap")], file).into_response(),
+        false => ([(header::CONTENT_TYPE, PCAP)], file).into_response(),
     }
 }

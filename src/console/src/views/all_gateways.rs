@@ -7,6 +7,7 @@ mod explanations;
 #[cfg(test)]
 mod tests;
 mod text;
+mod traces;
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ use sheave_control::controller::all_gateways::KnownGateway;
 
 pub(crate) use self::answer::{GatewayAnswer, bounded_view};
 use self::differences::{Differences, shared_endpoints, shared_problems};
-pub(crate) use self::explanations::{ExplanationsView, GatewayExplanation};
+pub(crate) use self::explanations::{ExplanationsView, GatewayExplanation, SilentGatewayView};
+pub(crate) use self::traces::{GatewayTrace, TracesView};
 use crate::exit::Exit;
 use crate::views::View;
 use crate::views::problem::ProblemView;

@@ -78,6 +78,12 @@ pub(crate) struct CaptureView {
     pub(crate) packets: u64,
     /// Size of the file in bytes.
     pub(crate) bytes: u64,
+    /// Packets of the client to the frontend.
+    #[serde(default)]
+    pub(crate) came: u64,
+    /// Packets of the frontend to the client.
+    #[serde(default)]
+    pub(crate) answered: u64,
     /// Path of the file on the admin server; it is kept until the next capture.
     pub(crate) path: String,
     /// Where the command has written it.
@@ -136,8 +142,20 @@ impl VerdictView {
     }
 }
 
+impl VerdictView {
+    /// The verdict, and what to do.
+    pub(crate) fn to_text(&self) -> String {
+        let Self { state, text, advice, .. } = self;
+        let mut lines = line(&format!("{}: {text}", state.word()));
+        if !advice.is_empty() {
+            lines += &line(&format!("  {advice}"));
+        }
+        lines
+    }
+}
+
 impl StepState {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Doubtful => "doubtful",
@@ -150,18 +168,23 @@ impl StepState {
 impl TraceView {
     /// Text for people: the verdict, then each step with what was looked at, what was found, and what to do.
     pub(crate) fn to_text(&self) -> String {
-        let VerdictView { state, text, advice, .. } = &self.verdict;
-        let mut lines = line(&format!("{}: {text}", state.word()));
-        if !advice.is_empty() {
-            lines += &line(&format!("  {advice}"));
-        }
+        let mut lines = self.verdict.to_text() + "\n";
+        lines += &line(&format!("{}, on gateway {}:", self.subject(), self.node));
+        lines += &self.steps_text();
+        lines.extend(self.saved().map(|saved| line(&saved)));
+        lines
+    }
+
+    /// What is traced.
+    pub(super) fn subject(&self) -> String {
         let frontend = self.frontend.as_ref().map(|frontend| format!(", {frontend}")).unwrap_or_default();
         let client = self.client.as_deref().unwrap_or("any client outside the cluster");
-        lines += "\n";
-        lines += &line(&format!(
-            "{} {}{frontend}, for {client}, on gateway {}:",
-            self.source, self.service, self.node
-        ));
+        format!("{} {}{frontend}, for {client}", self.source, self.service)
+    }
+
+    /// The steps, with what was looked at, what was found, and what to do.
+    pub(super) fn steps_text(&self) -> String {
+        let mut lines = String::new();
         for StepView { step, state, looked, found, advice } in &self.steps {
             lines += &line(&format!("  {:<8}  {step}: {looked}", state.word()));
             lines += &line(&format!("            {found}"));
@@ -169,10 +192,13 @@ impl TraceView {
                 lines += &line(&format!("            -> {advice}"));
             }
         }
-        if let Some(CaptureView { packets, file: Some(file), .. }) = &self.capture {
-            lines += &line(&format!("{packets} packets are in {file}"));
-        }
         lines
+    }
+
+    /// Where captured packets are.
+    pub(super) fn saved(&self) -> Option<String> {
+        let CaptureView { packets, file, .. } = self.capture.as_ref()?;
+        file.as_ref().map(|file| format!("{packets} packets are in {file}"))
     }
 }
 

@@ -33,6 +33,17 @@ pub(super) fn guarded(router: Router, access: Access) -> Router {
     }
 }
 
+/// Restricts the routes of `router` to clients that also have the right to this path, where rights have paths.
+pub(super) fn also_guarded(router: Router, access: &Access, path: &'static str) -> Router {
+    match access {
+        Access::Kubernetes(auth) => {
+            let access = Access::Kubernetes(auth.for_path(path));
+            router.route_layer(middleware::from_fn_with_state(access, check))
+        }
+        Access::Open | Access::TokenFile(_) => router,
+    }
+}
+
 async fn check(State(access): State<Access>, request: Request, next: Next) -> Response {
     let decision = match shown(request.headers()) {
         Some(token) => access.decide(token).await,

@@ -73,6 +73,11 @@ impl GuardedListener {
         matches!(self.access, Access::Open)
     }
 
+    /// Restricts the routes of `router` further: to clients that have the right to `path`, too, if the API server decides.
+    pub(crate) fn restrict(&self, router: Router, path: &'static str) -> Router {
+        bearer::also_guarded(router, &self.access, path)
+    }
+
     /// Serves `router` until the result is dropped.
     pub fn serve(self, router: Router, connections: Connections) -> Server {
         let Self { listener, access, tls } = self;

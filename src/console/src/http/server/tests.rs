@@ -44,6 +44,19 @@ async fn wait<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T
     tokio::task::spawn_blocking(work).await.unwrap()
 }
 
+#[tokio::test(start_paused = true)]
+async fn whoever_has_shown_a_token_gets_the_time_of_an_administrator() {
+    let lasts = async |shows: bool| {
+        let (authorized, begun) = (Authorized::default(), tokio::time::Instant::now());
+        if shows {
+            authorized.set();
+        }
+        in_time(std::future::pending(), PATIENCE, authorized).await;
+        begun.elapsed().as_secs()
+    };
+    assert_eq!((lasts(false).await, lasts(true).await), (5, 60));
+}
+
 /// Sends a request, and reads until the server ends the connection.
 async fn ask(mut peer: Peer, request: Vec<u8>) -> String {
     wait(move || {

@@ -21,16 +21,30 @@ const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
 const COOKED_HEADER: usize = 20;
 
+/// A capture that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) time: Duration,
+    /// Whether what the sides send each other may be in the file, and not just headers.
+    pub(super) payload: bool,
+}
+
 /// A finished capture.
 #[derive(Clone, Debug)]
 pub(super) struct Capture {
     pub(super) captured: Captured,
+    /// Packets of the client that came, and those that were answers.
+    pub(super) directions: [u64; 2],
     /// The file, in the pcap format.
     pub(super) file: Vec<u8>,
 }
 
 /// Captures the packets of the client at the frontend, and those of the gateway at its endpoints.
-pub(super) fn take(subject: &Subject, addr: FrontendAddr, time: Duration) -> Result<Capture, CaptureError> {
+pub(super) fn take(
+    subject: &Subject,
+    addr: FrontendAddr,
+    Wanted { time, payload }: Wanted,
+) -> Result<Capture, CaptureError> {
     let client = Conversation {
         protocol: addr.protocol,
         server: addr.socket_addr(),
@@ -41,10 +55,11 @@ pub(super) fn take(subject: &Subject, addr: FrontendAddr, time: Duration) -> Res
         |server: &SocketAddr| Conversation { server: *server, peer: None, peer_port: None, ..client };
     let all: Vec<Conversation> =
         [client].into_iter().chain(subject.endpoints.iter().take(ENDPOINTS).map(endpoint)).collect();
-    let bounds = Bounds { time, ..Bounds::default() };
+    let bounds = Bounds { time, payload, ..Bounds::default() };
     let mut file = io::Cursor::new(Vec::new());
     let captured = capture(&all, &bounds, &AtomicBool::new(false), &mut file)?;
-    Ok(Capture { captured, file: file.into_inner() })
+    let file = file.into_inner();
+    Ok(Capture { captured, directions: directions(&file, addr.ip, subject.client_ip()), file })
 }
 
 /// Judges what was captured.
@@ -64,7 +79,7 @@ pub(super) fn step(
         let packets = capture.captured.packets;
         return step.unseen(format!("the file was full after {packets} packets, before the time was over"));
     }
-    let [came, answered] = directions(&capture.file, addr.ip, subject.client_ip());
+    let [came, answered] = capture.directions;
     let found =
         format!("{came} packets came, {answered} were answers; {} in the file", capture.captured.packets);
     match (came, answered) {

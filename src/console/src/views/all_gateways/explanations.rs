@@ -74,20 +74,26 @@ pub(crate) struct SilentGatewayView {
     addresses: Vec<IpAddr>,
 }
 
+impl SilentGatewayView {
+    pub(super) fn new(KnownGateway { node, addresses, .. }: KnownGateway, error: String) -> Self {
+        Self { node, error, addresses }
+    }
+}
+
 impl View for ExplanationsView {}
 
 impl ExplanationsView {
     /// Adds the answer of a gateway. A group keeps one explanation: that of a gateway that the client reaches, if there is one.
     pub(crate) fn add(&mut self, known: KnownGateway, answer: GatewayExplanation) {
-        let KnownGateway { node, addresses, .. } = known;
         let (found, mut explanation) = match answer {
             Ok(Answer::Explained(view)) => (true, view),
             Ok(Answer::NotFound(view)) => (false, view),
             Err(error) => {
-                self.silent.push(SilentGatewayView { node, error, addresses });
+                self.silent.push(SilentGatewayView::new(known, error));
                 return;
             }
         };
+        let KnownGateway { node, addresses, .. } = known;
         shorten(&mut explanation);
         let alike = |group: &&mut ExplanationGroupView| {
             group.found == found && decision(&group.explanation) == decision(&explanation)
