@@ -11,6 +11,7 @@ use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, patience};
 use crate::support::process::Finished;
 use crate::support::tcp::{self, Conversation};
+use crate::support::udp;
 use crate::support::world::{Family, World};
 
 for_both_families!(
@@ -33,6 +34,8 @@ for_both_families!(
     a_limit_that_is_reached,
     a_gateway_that_drains,
     the_kernel_path_without_forwarding,
+    a_client_that_is_its_own_endpoint,
+    a_client_on_the_network_of_an_endpoint,
     the_command_prints_the_verdict_and_saves_packets,
 );
 
@@ -73,7 +76,11 @@ fn assign(host: &crate::support::host::Host, link: &str, ip: IpAddr) {
 
 /// Trace of `e2e/web` for a client.
 fn trace(gateway: &Gateway<'_>, family: Family, more: &str) -> Value {
-    let answer = gateway.ask(&format!("/api/trace{more}?service=e2e/web&client={}", family.client(0)));
+    trace_for(gateway, family.client(0), more)
+}
+
+fn trace_for(gateway: &Gateway<'_>, client: IpAddr, more: &str) -> Value {
+    let answer = gateway.ask(&format!("/api/trace{more}?service=e2e/web&client={client}"));
     serde_json::from_str(&answer.body).unwrap_or_else(|error| panic!("{error}: {}", answer.body))
 }
 
@@ -321,24 +328,34 @@ fn a_gateway_that_drains(family: Family) {
     });
 }
 
+/// The setting by which the kernel forwards.
+fn forwarding(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4/ip_forward",
+        Family::V6 => "ipv6/conf/all/forwarding",
+    }
+}
+
+fn by_kernel(traced: &Value) -> bool {
+    let steps = traced["steps"].as_array().expect("steps");
+    let path = steps.iter().find(|step| step["step"] == "path").map(|step| step["found"].to_string());
+    path.is_some_and(|found| found.contains("the kernel"))
+}
+
+fn wait_for_kernel_path(gateway: &Gateway<'_>, family: Family) {
+    eventually("the kernel carries it", || {
+        let traced = trace(gateway, family, "");
+        if by_kernel(&traced) { Ok(()) } else { Err(traced.to_string()) }
+    });
+}
+
 fn the_kernel_path_without_forwarding(family: Family) {
     let world = World::new(1);
     let _servers = tcp::Server::on_every_backend(&world, family, 9000);
-    let forwarding = match family {
-        Family::V4 => "ipv4/ip_forward",
-        Family::V6 => "ipv6/conf/all/forwarding",
-    };
+    let forwarding = forwarding(family);
     world.gateway.sysctl(forwarding, "1");
     let gateway = Gateway::start(&world, &[web(&world, family).annotation("sheave.dev/path", "kernel")]);
-    let by_kernel = |traced: &Value| {
-        let steps = traced["steps"].as_array().expect("steps");
-        let path = steps.iter().find(|step| step["step"] == "path").map(|step| step["found"].to_string());
-        path.is_some_and(|found| found.contains("the kernel"))
-    };
-    eventually("the kernel carries it", || {
-        let traced = trace(&gateway, family, "");
-        if by_kernel(&traced) { Ok(()) } else { Err(traced.to_string()) }
-    });
+    wait_for_kernel_path(&gateway, family);
     expect(&trace(&gateway, family, ""), "ok", "", &[]);
     world.gateway.sysctl(forwarding, "0");
     let traced = trace(&gateway, family, "");
@@ -346,6 +363,53 @@ fn the_kernel_path_without_forwarding(family: Family) {
     if by_kernel(&traced) {
         expect(&traced, "stopped", "path", &["is 0"]);
     }
+}
+
+/// With its own address as the source, the endpoint would answer itself: it sees the gateway's on either path, and is served.
+fn a_client_that_is_its_own_endpoint(family: Family) {
+    for path in ["proxy", "kernel"] {
+        let world = World::new(1);
+        world.gateway.sysctl(forwarding(family), "1");
+        let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+        let app = web(&world, family).annotation("sheave.dev/client-source", "transparent");
+        let gateway = Gateway::start(&world, &[app.annotation("sheave.dev/path", path)]);
+        if path == "kernel" {
+            wait_for_kernel_path(&gateway, family);
+        }
+        let seen = |host: &crate::support::host::Host, client| {
+            host.run(|| tcp::ask_from(client, vip(family))).expect("the client is served").peer.ip()
+        };
+        let [other, own] = [family.client(0), family.backend(0)];
+        assert_eq!(seen(&world.client, other), other, "{path}: others are seen as they are");
+        assert_eq!(seen(world.backend(0), own), family.gateway_towards(0), "{path}");
+        expect(&trace_for(&gateway, family.backend(0), ""), "ok", "", &[]);
+    }
+}
+
+/// The endpoint has the client's address itself, as if a bridge connected both. The kernel path masquerades such connections.
+fn a_client_on_the_network_of_an_endpoint(family: Family) {
+    let world = World::with_addresses(1, 2);
+    world.gateway.sysctl(forwarding(family), "1");
+    let _servers = udp::Server::on_every_backend(&world, family, 9000);
+    let neighbour = family.backend_address(0, 1);
+    let app = |path: &str| {
+        let app = App::new("web", &[family.vip(0)]).udp(80, 9000).ready(family.backend(0));
+        app.annotation("sheave.dev/client-source", "transparent").annotation("sheave.dev/path", path)
+    };
+    let gateway = Gateway::start(&world, &[app("proxy")]);
+    let client = udp::Client::new(world.backend(0), neighbour, vip(family));
+    client.send(b"hello").expect("the gateway takes it");
+    client.expect_silence(Duration::from_millis(500));
+    let endpoint = at(family.backend(0), 9000).to_string();
+    let words = [endpoint.as_str(), "on backend-0", "straight to the client"];
+    expect(&trace_for(&gateway, neighbour, ""), "doubtful", "path", &words);
+    expect(&trace(&gateway, family, ""), "ok", "", &[]);
+    drop(gateway);
+    let gateway = Gateway::start(&world, &[app("kernel")]);
+    wait_for_kernel_path(&gateway, family);
+    let client = udp::Client::new(world.backend(0), neighbour, vip(family));
+    assert_eq!(client.ask().expect("an answer").peer.ip(), family.gateway_towards(0));
+    expect(&trace_for(&gateway, neighbour, ""), "ok", "", &[]);
 }
 
 fn the_command_prints_the_verdict_and_saves_packets(family: Family) {

@@ -181,7 +181,7 @@ fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec
         let sizes: Vec<_> = sizes.map(|peer| threads.spawn(move || packet_size::look(peer))).collect();
         let arrival = client.map(|client| (client, arrival::look(client, addr.ip, links)));
         let arrives_on = arrival.as_ref().and_then(|(_, facts)| facts.admissions.first());
-        let machine = machine::look(addr.ip, arrives_on.map_or("all", |(link, _)| link));
+        let machine = machine::look(subject, addr.ip, arrives_on.map_or("all", |(link, _)| link));
         let listening = listener::look(subject);
 
         let mut steps = Vec::new();
@@ -191,7 +191,7 @@ fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec
             steps.extend(arrival.map(|(client, facts)| arrival::step(client, &facts)));
             steps.push(machine::filters(&machine, subject.by_kernel, subject.counts.opened > 0));
             steps.push(machine::tracking(&machine));
-            steps.push(machine::kernel_path(&machine, addr.ip, subject.by_kernel));
+            steps.push(machine::path(&machine, addr.ip, subject.by_kernel));
             steps.push(listener::step(subject, listening.as_ref()));
         }
         steps.extend(probed.join().ok().map(|outcomes| endpoints::step(subject, &outcomes)));

@@ -1,17 +1,22 @@
-//! Steps of the machine's kernel: packet filters of others, connection tracking, and forwarding for the kernel path.
+//! Steps of the machine's kernel: packet filters of others, connection tracking, and what carries the connection.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use sheave_model::ClientSource;
 use sheave_trace::conntrack::TableUse;
 use sheave_trace::packet_filter::{BaseChain, Hook, TableFamily};
+use sheave_trace::route::{Interface, RouteKind};
 use sheave_trace::{Errno, Missing, Unseen, conntrack, packet_filter, route};
 
+use super::subject::Subject;
 use crate::views::trace::StepView;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 /// ENOENT (errno(3)).
 const NO_SUCH_FILE: i32 = 2;
+/// Limit of endpoints whose link is looked up.
+const PROBED: usize = 64;
 /// Percentage of the connection tracking table from which on it is nearly full.
 const NEARLY_FULL: u64 = 95;
 
@@ -22,16 +27,37 @@ pub(super) struct MachineFacts {
     pub(super) legacy: Vec<String>,
     pub(super) tracking: Result<TableUse, Unseen>,
     pub(super) forwards: Option<bool>,
+    /// An endpoint whose answers may go straight to the client, and the link of both.
+    pub(super) straight: Option<(SocketAddr, Interface)>,
 }
 
 /// Looks at the kernel for packets of the frontend's family that arrive on this interface (`all`: it is not known which).
-pub(super) fn look(frontend: IpAddr, interface: &str) -> MachineFacts {
+pub(super) fn look(subject: &Subject, frontend: IpAddr, interface: &str) -> MachineFacts {
     MachineFacts {
         chains: packet_filter::base_chains(frontend, PATIENCE),
         legacy: packet_filter::legacy_tables(frontend).unwrap_or_default(),
         tracking: conntrack::table_use(),
         forwards: route::forwards(frontend, interface).ok(),
+        straight: answering_straight(subject),
     }
+}
+
+/// An endpoint that sees the client's own address, and is on a link with the client. That is no case for the kernel path, which masquerades
+/// what leaves by the link that it came from, nor if the endpoint is the client: the gateway never shows it its own address.
+fn answering_straight(subject: &Subject) -> Option<(SocketAddr, Interface)> {
+    if subject.by_kernel || subject.client_source() != ClientSource::Transparent {
+        return None;
+    }
+    let link = |ip: IpAddr| {
+        let route = route::output(None, ip).ok()?;
+        let is_neighbour = route.kind == RouteKind::Unicast && route.gateway.is_none();
+        route.interface.filter(|_| is_neighbour)
+    };
+    let client = subject.client_ip()?;
+    let of_client = link(client)?;
+    let mut others = subject.endpoints.iter().take(PROBED).filter(|it| it.ip() != client);
+    let found = others.find(|it| link(it.ip()).is_some_and(|link| link.index == of_client.index))?;
+    Some((*found, of_client))
 }
 
 /// Chains of others in the packet's way: to this machine, or through it if the kernel carries the connection.
@@ -119,10 +145,19 @@ pub(super) fn tracking(facts: &MachineFacts) -> StepView {
     }
 }
 
-/// Whether the kernel forwards, which the kernel path needs.
-pub(super) fn kernel_path(facts: &MachineFacts, frontend: IpAddr, by_kernel: bool) -> StepView {
+/// Whether the kernel forwards, which the kernel path needs, and whether answers come back to the proxy.
+pub(super) fn path(facts: &MachineFacts, frontend: IpAddr, by_kernel: bool) -> StepView {
     let step = StepView::new("path", "what carries the connection");
     let key = if frontend.is_ipv4() { "net.ipv4.ip_forward" } else { "net.ipv6.conf.all.forwarding" };
+    if let Some((endpoint, link)) = &facts.straight {
+        return step.doubtful(
+            format!(
+                "the gateway's proxy, from the client's own address: {endpoint} and the client are both on {}, so answers may go straight to the client, who sent nothing there",
+                link.name
+            ),
+            "let these clients be seen with the gateway's address (sheave.dev/client-source: gateway), or let the endpoint's answers come back through this node",
+        );
+    }
     match (by_kernel, facts.forwards) {
         (false, _) => step.ok("the gateway's proxy"),
         (true, Some(false)) => step.stopped(

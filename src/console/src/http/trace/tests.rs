@@ -92,6 +92,7 @@ fn a_full_or_nearly_full_table_of_connections_is_told() {
         legacy: Vec::new(),
         tracking: Ok(TableUse { count, max: 1000, losses }),
         forwards: Some(true),
+        straight: None,
     };
     expect(&machine::tracking(&facts(10, None)), StepState::Ok, "10 of 1000");
     let unlimited =
