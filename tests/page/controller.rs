@@ -28,7 +28,12 @@ fn pretend(host: &Host, address: SocketAddr, status: Value, explanation: Value) 
             let mut asked = [0; 4096];
             let length = stream.read(&mut asked).unwrap_or_default();
             let request = String::from_utf8_lossy(&asked[..length]);
-            let body = if request.contains("/api/explain") { &explanation } else { &status }.to_string();
+            let body = match () {
+                () if request.contains("/api/explain") => &explanation,
+                () if request.contains("/api/trace") => &trace(explanation["announcedHere"] == true),
+                () => &status,
+            };
+            let body = body.to_string();
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
             // The client may have gone.
             stream.write_all((head + &body).as_bytes()).unwrap_or_default();
@@ -55,6 +60,20 @@ fn explanation(announced: bool, endpoint: &str) -> Value {
         "endpoint": endpoint, "announcedBy": "gw-1", "announcedHere": announced, "reasons": ["every client is admitted"],
         "endpoints": [{"address": endpoint, "slice": "web-1", "node": "n1", "zone": "a", "state": "Ready", "local": false, "used": true,
             "reason": "it may be chosen"}],
+    })
+}
+
+/// The trace of a gateway that has the address, where an endpoint refuses, or of another one.
+fn trace(has_address: bool) -> Value {
+    let step = |state: &str, step: &str, found: &str| json!({"step": step, "state": state, "looked": "", "found": found, "advice": ""});
+    let steps = match has_address {
+        true => [step("ok", "address", "here"), step("stopped", "endpoints", "10.1.0.7:8080 refuses")],
+        false => [step("doubtful", "address", "gw-1 announces it"), step("ok", "endpoints", "they answer")],
+    };
+    let of = |step: &Value| json!({"state": step["state"], "step": step["step"], "text": step["found"], "advice": "do this"});
+    json!({
+        "node": "x", "service": "shop/web", "source": "Service", "frontend": "203.0.113.10:80/TCP", "client": "198.51.100.7",
+        "verdict": of(if has_address { &steps[1] } else { &steps[0] }), "steps": steps,
     })
 }
 
@@ -121,7 +140,7 @@ fn reached_by_the_keyboard(browser: &Browser<'_>) {
     browser.press(key::TAB);
     assert_eq!(focused(browser), "Skip to gateways");
     expect_seen(browser);
-    for expected in ["Search gateways", "asked", "client", "Explain"] {
+    for expected in ["Search gateways", "asked", "client", "Explain", "Trace"] {
         let name =
             "document.activeElement.id || document.activeElement.name || document.activeElement.innerText";
         browser.press(key::TAB);
@@ -209,6 +228,17 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     browser.picture("controller");
     browser.expect_well_behaved();
 
+    browser.click("#trace");
+    browser.until_text("#answer .decision", "stopped: on gw-1: 10.1.0.7:8080 refuses");
+    let answer = browser.text("#answer");
+    for part in ["gw-2 the client's packets do not come here", "gw-4 does not answer: no connection: "] {
+        assert!(answer.contains(part), "{part}: {answer}");
+    }
+    let open = "[...document.querySelectorAll('#answer details')].map((it) => it.open)";
+    assert_eq!(browser.value(open), json!([true, false, false]));
+    browser.picture("controller-trace");
+    browser.expect_well_behaved();
+
     fits_every_window(&scene.host, &url);
     refuses_others(&scene.host, admin);
 }
@@ -250,7 +280,9 @@ fn refuses_others(host: &Host, admin: SocketAddr) {
     for (path, status) in [("/", 200), ("/api/fleet", 403), ("/api/status", 403), ("/metrics", 403)] {
         assert_eq!(ask("GET", path, &link).status, status, "{path}");
     }
-    for path in ["/api/status", "/api/fleet", "/api/fleet/explain"] {
+    for path in
+        ["/api/status", "/api/fleet", "/api/fleet/explain", "/api/fleet/trace", "/api/fleet/capture/gw-1"]
+    {
         for method in ["POST", "PUT", "DELETE", "PATCH"] {
             assert_eq!(ask(method, path, &[by_address]).status, 405, "{method} {path}");
         }

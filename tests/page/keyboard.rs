@@ -44,6 +44,7 @@ const STOPS: [&str; 25] = [
     "client",
     "Explain",
     "Trace",
+    "Trace and capture 10 s",
 ];
 
 #[test]

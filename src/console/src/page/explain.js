@@ -7,6 +7,8 @@ import { EndpointTable, notes } from "./shares.js";
 import { trace } from "./trace.js";
 
 const SUGGESTED = 30;
+/** Seconds of a capture. */
+const CAPTURED = 10;
 
 export class Explain {
   #asked = 0;
@@ -21,9 +23,11 @@ export class Explain {
     this.service = byId("asked");
     this.service.addEventListener("input", () => this.#suggest());
     this.button = byId("trace");
+    this.capture = byId("capture");
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (event.submitter === this.button) this.#trace();
+      else if (event.submitter === this.capture) this.#trace(CAPTURED);
       else this.ask();
     });
     this.form.frontend.addEventListener("change", () => this.ask());
@@ -91,12 +95,12 @@ export class Explain {
     return ++this.#asked;
   }
 
-  async #trace() {
+  async #trace(seconds = 0) {
     const asked = this.#begin();
     if (asked === null) return;
     const { explain: service, client } = this.#typed;
-    fill(byId("answer"), make("p", { class: "muted" }, "Tracing: this takes up to 3 s."));
-    const shown = await trace(service, "", this.form.frontend.value, client);
+    fill(byId("answer"), make("p", { class: "muted" }, `Tracing: this takes up to ${seconds || 3} s.`));
+    const shown = await trace(service, "", this.form.frontend.value, client, seconds);
     if (asked === this.#asked) fill(byId("answer"), shown);
   }
 

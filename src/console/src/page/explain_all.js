@@ -1,4 +1,4 @@
-// The box that explains which gateway a client reaches, and what each gateway would do.
+// The box that explains which gateway a client reaches, and what each gateway would do, and traces through all of them.
 
 import { names } from "./all_gateways.js";
 import { ask } from "./ask.js";
@@ -6,6 +6,7 @@ import { byId, fill, make, name } from "./dom.js";
 import { count } from "./format.js";
 import { headline, outcome } from "./explain.js";
 import { EndpointTable, notes } from "./shares.js";
+import { traceAll } from "./trace.js";
 
 export class ExplainAll {
   #asked = 0;
@@ -16,7 +17,8 @@ export class ExplainAll {
     this.form = byId("question");
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.ask();
+      if (event.submitter === byId("trace")) this.#trace();
+      else this.ask();
     });
   }
 
@@ -31,6 +33,15 @@ export class ExplainAll {
     this.form.elements.explain.value = explain;
     this.form.elements.client.value = client;
     if (explain) this.ask();
+  }
+
+  async #trace() {
+    const { explain: service, client } = this.query;
+    const asked = ++this.#asked;
+    this.changed();
+    fill(byId("answer"), make("p", { class: "muted" }, "Tracing: this takes up to 10 s."));
+    const shown = await traceAll(service, client);
+    if (asked === this.#asked) fill(byId("answer"), shown);
   }
 
   async ask() {
