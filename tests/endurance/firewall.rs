@@ -74,6 +74,12 @@ fn a_full_connection_table_keeps_new_clients_out_until_there_is_room(family: Fam
     assert_eq!(refused.expect_err("there is no room").kind(), ErrorKind::TimedOut);
     let late = udp::Client::new(&world.client, family.client(1), web(family));
     late.expect_silence(Duration::from_millis(300));
+    let traced = gateway.get(&format!("/api/trace?service=e2e/web&client={}", family.client(0)));
+    let verdict: serde_json::Value = serde_json::from_str(&traced).expect("a trace");
+    let verdict = &verdict["verdict"];
+    let names_it =
+        verdict["step"] == "conntrack" && verdict["text"].to_string().contains("the table is full");
+    assert!(verdict["state"] == "stopped" && names_it, "{traced}");
     assert_eq!(gateway.ask("/readyz").status, 200);
     world.gateway.finish("conntrack", &["-F"]).expect_success();
     world.client.run(|| tcp::ask(web(family))).expect("there is room");
