@@ -228,6 +228,13 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     browser.picture("controller");
     browser.expect_well_behaved();
 
+    traced_by_all(&browser);
+    fits_every_window(&scene.host, &url);
+    refuses_others(&scene.host, admin);
+}
+
+/// The trace of each gateway, the one that the client comes to unfolded.
+fn traced_by_all(browser: &Browser<'_>) {
     browser.click("#trace");
     browser.until_text("#answer .decision", "stopped: on gw-1: 10.1.0.7:8080 refuses");
     let answer = browser.text("#answer");
@@ -238,9 +245,6 @@ fn all_gateways_are_on_the_page_of_a_controller() {
     assert_eq!(browser.value(open), json!([true, false, false]));
     browser.picture("controller-trace");
     browser.expect_well_behaved();
-
-    fits_every_window(&scene.host, &url);
-    refuses_others(&scene.host, admin);
 }
 
 /// The page in a medium and a narrow window, and without JavaScript.

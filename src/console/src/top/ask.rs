@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use serde::de::DeserializeOwned;
 use sheave_control::api::gateway_report::EXPLAIN_PATH;
+use sheave_control::api::gateway_report::TRACE_PATH;
 use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::explain::ExplainView;
 
 use super::messages::LiveService;
 use super::recent::bars;
 use crate::http::history::{EVENTS_PATH, HISTORY_PATH};
-use crate::http::trace::TRACE_PATH;
 use crate::inspect;
 use crate::views::escape::{self, line};
 use crate::views::events::EventsView;
