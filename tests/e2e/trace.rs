@@ -20,6 +20,7 @@ for_both_families!(
     an_address_that_two_machines_have,
     a_client_whose_packets_go_elsewhere,
     a_policy_that_drops,
+    rules_that_send_the_packets_elsewhere,
     full_packets_that_are_lost,
     source_ranges_without_the_client,
     the_policy_local_without_an_endpoint_here,
@@ -347,6 +348,27 @@ fn wait_for_kernel_path(gateway: &Gateway<'_>, family: Family) {
         let traced = trace(gateway, family, "");
         if by_kernel(&traced) { Ok(()) } else { Err(traced.to_string()) }
     });
+}
+
+/// As kube-proxy does with node ports, or the portmap plugin with host ports.
+fn rules_that_send_the_packets_elsewhere(family: Family) {
+    let world = World::new(2);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[bare(family.vip(0)).all_ready([family.backend(0)])]);
+    world.gateway.sysctl(forwarding(family), "1");
+    let [ip, to] = [family.vip(0), family.backend(1)];
+    let (kind, to) = if ip.is_ipv4() { ("ip", to.to_string()) } else { ("ip6", format!("[{to}]")) };
+    for rule in [
+        format!("add table {kind} others"),
+        format!("add chain {kind} others pre {{ type nat hook prerouting priority -100; }}"),
+        format!("add rule {kind} others pre {kind} daddr {ip} tcp dport 80 dnat to {to}:9000"),
+    ] {
+        world.gateway.finish("nft", &rule.split(' ').collect::<Vec<_>>()).expect_success();
+    }
+    let client = family.client(0);
+    let answer = world.client.run(|| tcp::ask_from(client, vip(family))).expect("the other endpoint answers");
+    assert_eq!(answer.name, "backend-1");
+    expect_stopped(&gateway, family, "connection", &["another program", &to, "past this gateway"]);
 }
 
 fn the_kernel_path_without_forwarding(family: Family) {

@@ -1,6 +1,6 @@
 //! Step of the client's own connections: sockets, and entries of connection tracking where the kernel carries or tracks them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use sheave_model::{FrontendAddr, Protocol};
@@ -40,6 +40,12 @@ pub(super) fn step(subject: &Subject, client: IpAddr, facts: &ConnectionFacts) -
         (Err(_), Ok(_)) => &[],
     };
     let flows = facts.tracked.as_deref().unwrap_or_default();
+    if let Some(elsewhere) = sent_elsewhere(subject, flows).filter(|_| sockets.is_empty()) {
+        return step.stopped(
+            format!("rules of another program send packets of {client} to {elsewhere}, past this gateway"),
+            "a Service with this node port, a Pod with this hostPort, or an `ipMode` that is not Proxy: deploy/networking.md says what to set, and nft list ruleset shows the rules",
+        );
+    }
     if let Some(found) = sockets.iter().find_map(unacknowledged) {
         return step.doubtful(
             found,
@@ -67,6 +73,12 @@ pub(super) fn step(subject: &Subject, client: IpAddr, facts: &ConnectionFacts) -
             step.ok(format!("{established} are established, nothing waits to be acknowledged"))
         }
     }
+}
+
+/// Where the destination NAT of others leads packets of the client. The kernel path has NAT of its own.
+fn sent_elsewhere(subject: &Subject, flows: &[TrackedFlow]) -> Option<SocketAddr> {
+    let frontend = subject.addr().filter(|_| !subject.by_kernel)?;
+    flows.iter().find(|flow| flow.is_translated(frontend)).map(|flow| flow.reply_source)
 }
 
 /// A connection whose packets are sent again and again.
