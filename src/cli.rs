@@ -97,8 +97,9 @@ pub(crate) enum Command {
     Gateways(Gateways),
     /// Show live traffic of a running gateway by Service, endpoint or cluster
     ///
-    /// Needs a terminal; --once prints the traffic of one second. IN is what clients send, OUT what they get; NEW counts TCP
-    /// connections and UDP flows.
+    /// Says first how the gateway is, and lists what is not well above all else. Enter explains a Service, t traces a packet for it, ?
+    /// lists all keys. Needs a terminal; --once prints the traffic of one second. IN is what clients send, OUT what they get; NEW counts
+    /// TCP connections and UDP flows.
     Top(Top),
     /// Check the configuration and manifests
     ///

@@ -190,15 +190,27 @@ fn a_gateway_that_dies_is_waited_for(family: Family) {
     let mut gateway = Gateway::start(&world, &[web(family)]);
     let mut terminal = Terminal::start(&world.gateway, program::path(), &["top"]);
     terminal.until_drawn(81, "e2e/web");
+    terminal.press("\r");
+    terminal.until_drawn(82, "explained");
+    terminal.until_drawn(160, "ENDPOINT");
+    terminal.press("G");
+    terminal.until_drawn(161, "Changes");
+    terminal.press("t");
+    terminal.until_drawn(120, "traced");
+    terminal.until_drawn(121, "STOPPED:");
     gateway.kill();
     gateway.wait();
+    terminal.press("r");
+    terminal.until_drawn(140, "since");
+    terminal.until_drawn(141, "Connection");
+    terminal.press("q");
     terminal.until_drawn(82, "since");
     let next = gateway.successor(&[]);
     drop(gateway.adopt(next));
     eventually("it is live again", || {
         let output = terminal.output();
         let last = |text: &str| output.rfind(text);
-        if last("q quit") > last("since") { Ok(()) } else { Err(output) }
+        if last("Services:") > last("since") { Ok(()) } else { Err(output) }
     });
     terminal.press("q");
     assert_eq!(terminal.wait_until_restored().code(), Some(0));

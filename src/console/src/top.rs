@@ -6,6 +6,7 @@ mod feed;
 mod fit;
 mod keys;
 mod layout;
+mod look;
 mod messages;
 mod model;
 mod pane;

@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::ask::{Page, Request};
+use super::ask::{Request, RequestKind};
 use super::feed::{self, FeedEvent};
 use super::model::Model;
 use super::pane::Pane;
@@ -205,8 +205,8 @@ impl App {
         match key {
             KeyCode::Char('q') => return Next::Quit,
             KeyCode::Char('?' | 'h') => self.pane = Some(Pane::help()),
-            KeyCode::Enter => return self.look_into(Page::Explain),
-            KeyCode::Char('t') => return self.look_into(Page::Trace),
+            KeyCode::Enter => return self.look_into(RequestKind::Explain),
+            KeyCode::Char('t') => return self.look_into(RequestKind::Trace),
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('/') => self.filter_before = Some(self.filter.clone()),
             KeyCode::Char('f' | ' ') => self.frozen = self.frozen.take().xor(Some(self.model.clone())),
@@ -227,7 +227,7 @@ impl App {
     }
 
     /// Opens what the gateway says of the selected row's Service.
-    fn look_into(&mut self, page: Page) -> Next {
+    fn look_into(&mut self, page: RequestKind) -> Next {
         let chosen = self.items.get(self.cursor).and_then(|item| item.label.of.clone());
         let Some(of) = chosen else { return Next::Wait };
         self.pane = Some(Pane::asking(of, page));
@@ -259,8 +259,8 @@ impl App {
                 return Next::Draw;
             }
             KeyCode::Char('r') => None,
-            KeyCode::Char('t') => Some(Page::Trace),
-            KeyCode::Enter => Some(Page::Explain),
+            KeyCode::Char('t') => Some(RequestKind::Trace),
+            KeyCode::Enter => Some(RequestKind::Explain),
             _ => return if pane.scroll(key) { Next::Draw } else { Next::Wait },
         };
         if pane.ask(page) { Next::Ask } else { Next::Wait }

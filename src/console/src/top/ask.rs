@@ -28,7 +28,7 @@ const HOUR: usize = 60;
 
 /// What is asked about a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Page {
+pub(super) enum RequestKind {
     Explain,
     Trace,
 }
@@ -37,7 +37,7 @@ pub(super) enum Page {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) of: LiveService,
-    pub(super) page: Page,
+    pub(super) page: RequestKind,
 }
 
 /// Asks the gateway.
@@ -47,8 +47,8 @@ pub(super) struct Request {
 pub(super) async fn answer(authority: &str, request: &Request) -> Result<String, String> {
     let question = question(&request.of)?;
     let text = match request.page {
-        Page::Explain => explanation(authority, &request.of, &question).await?,
-        Page::Trace => get::<TraceView>(authority, &question.path(TRACE_PATH)).await?.to_text(),
+        RequestKind::Explain => explanation(authority, &request.of, &question).await?,
+        RequestKind::Trace => get::<TraceView>(authority, &question.path(TRACE_PATH)).await?.to_text(),
     };
     Ok(escape::lines(&text).into_owned())
 }

@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::KeyCode;
 
-use super::ask::{Page, Request};
+use super::ask::{Request, RequestKind};
 use super::fit::wrapped;
 use super::messages::LiveService;
 use super::model::shown_name;
@@ -72,7 +72,7 @@ impl Pane {
     }
 
     /// Waits for an answer about this Service.
-    pub(super) fn asking(of: LiveService, page: Page) -> Self {
+    pub(super) fn asking(of: LiveService, page: RequestKind) -> Self {
         Self::new(Some(Request { of, page }), String::new())
     }
 
@@ -81,7 +81,7 @@ impl Pane {
     }
 
     /// Asks again, for this page if there is one. Returns whether there is anything to ask.
-    pub(super) fn ask(&mut self, page: Option<Page>) -> bool {
+    pub(super) fn ask(&mut self, page: Option<RequestKind>) -> bool {
         let Some(Request { of, page: known }) = &self.request else { return false };
         let page = page.unwrap_or(*known);
         if page == *known {
@@ -111,8 +111,8 @@ impl Pane {
         let Some(Request { of, page }) = &self.request else { return ("Keys and columns".to_owned(), None) };
         let name = shown_name(of);
         let (done, doing) = match page {
-            Page::Explain => ("explained", "asking the gateway"),
-            Page::Trace => ("traced", "tracing, which takes some seconds"),
+            RequestKind::Explain => ("explained", "asking the gateway"),
+            RequestKind::Trace => ("traced", "tracing, which takes some seconds"),
         };
         let state = match (self.waiting, &self.answered) {
             (true, _) => doing.to_owned(),

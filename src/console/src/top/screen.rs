@@ -2,13 +2,14 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::app::{ALL_ROWS, App};
 use super::fit::{self, Parts, shortened};
 use super::layout::{SizedColumn, fitting};
+use super::look::{Look, bold};
 use super::pane::Pane;
 use super::state_line;
 use super::table::{Cell, Item, STATE, Severity, columns};
@@ -44,33 +45,6 @@ const TABLE: [(Part, u16); 8] = [
 
 /// The same for a text in place of the rows.
 const PANE: [(Part, u16); 4] = [(Part::Title, 2), (Part::State, 7), (Part::Rows, 1), (Part::Keys, 3)];
-
-/// Style of the screen.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
-    /// Without color, bold and reverse video are used.
-    pub(super) color: bool,
-}
-
-impl Look {
-    pub(super) fn of(self, severity: Severity) -> Style {
-        match severity {
-            Severity::Fine => Style::new(),
-            Severity::Warning if self.color => Style::new().fg(Color::Yellow),
-            Severity::Bad if self.color => Style::new().fg(Color::Red),
-            Severity::Warning | Severity::Bad => Style::new().add_modifier(Modifier::BOLD),
-        }
-    }
-
-    /// Style for the sign that all is well.
-    pub(super) fn well(self) -> Style {
-        if self.color { Style::new().fg(Color::Green) } else { Style::new() }
-    }
-}
-
-pub(super) fn bold() -> Style {
-    Style::new().add_modifier(Modifier::BOLD)
-}
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App, look: Look) {

@@ -5,7 +5,7 @@ use ratatui::text::Line;
 
 use super::app::{App, Silence};
 use super::fit::Parts;
-use super::screen::{Look, bold};
+use super::look::{Look, bold};
 use super::table::Severity;
 use crate::views::escape::visible;
 use crate::views::numbers::count;

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::app::{App, Next};
 use super::feed::FeedEvent;
+use super::look::Look;
 use super::messages::LiveMessage;
-use super::screen::{self, Look};
+use super::screen;
 use super::table::Order;
 use super::*;
 

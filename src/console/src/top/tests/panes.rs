@@ -1,9 +1,9 @@
 //! Tests of what the gateway answers about a Service, and of the help.
 
 use super::*;
-use crate::top::ask::{Page, Request};
+use crate::top::ask::{Request, RequestKind};
 
-fn request(service: &str, source: &str, page: Page) -> Request {
+fn request(service: &str, source: &str, page: RequestKind) -> Request {
     let of = crate::top::messages::LiveService { service: service.to_owned(), source: source.to_owned() };
     Request { of, page }
 }
@@ -24,7 +24,7 @@ impl Scene {
 fn enter_explains_and_esc_goes_back() {
     let mut scene = Scene::of_services();
     assert_eq!(scene.key(KeyCode::Enter), Next::Ask);
-    assert_eq!(scene.app.request(), Some(&request("shop/db", "Service", Page::Explain)));
+    assert_eq!(scene.app.request(), Some(&request("shop/db", "Service", RequestKind::Explain)));
     let lines = scene.lines();
     assert_eq!(lines[..3], ["shop/db  asking the gateway", "Services: 1 broken, 2 serving", ""]);
     assert_eq!(lines[23], "q back  r ask again  Enter explain  t trace");
@@ -61,7 +61,7 @@ fn an_answer_that_nobody_waits_for_is_dropped() {
     assert_eq!(scene.key(KeyCode::Enter), Next::Ask);
     let late = scene.app.request().cloned().unwrap();
     assert_eq!(scene.outcome('t'), Next::Ask);
-    assert_eq!(scene.app.request(), Some(&request("shop/db", "Service", Page::Trace)));
+    assert_eq!(scene.app.request(), Some(&request("shop/db", "Service", RequestKind::Trace)));
     assert_eq!(scene.lines()[0], "shop/db  tracing, which takes some seconds");
     let answered = scene.app.answered(&late, Ok("of before".to_owned()), String::new());
     assert_eq!(answered, Next::Draw);
@@ -123,7 +123,7 @@ fn a_long_answer_is_scrolled() {
 fn rows_without_a_service_explain_nothing() {
     let mut scene = Scene::of_endpoints(TopRows::Endpoints);
     assert_eq!(scene.key(KeyCode::Enter), Next::Ask);
-    assert_eq!(scene.app.request(), Some(&request("shop/web", "Service", Page::Explain)));
+    assert_eq!(scene.app.request(), Some(&request("shop/web", "Service", RequestKind::Explain)));
     let mut scene = Scene::of_endpoints(TopRows::Clusters);
     assert_eq!((scene.key(KeyCode::Enter), scene.outcome('t')), (Next::Wait, Next::Wait));
     let mut scene = Scene::new(TopRows::Services);
