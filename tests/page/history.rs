@@ -156,11 +156,11 @@ fn services_are_sorted_by_any_column_and_filtered_by_namespace_and_state() {
     browser.expect_well_behaved();
 }
 
-/// Has `api/trace` answer this, with what is in `capture` of the window, without asking the gateway.
+/// Has `api/trace` answer this, with what is in `captured` of the window, without asking the gateway.
 fn trace_answers(browser: &Browser<'_>, body: &serde_json::Value) {
     browser.run_first(&format!(
         "const real = window.fetch; window.fetch = (path, ...rest) => String(path).startsWith('api/trace') ? \
-         (window.traced = String(path), Promise.resolve(new Response(JSON.stringify({{ ...{body}, capture: window.capture }}), {{ headers: {{ 'content-type': \
+         (window.traced = String(path), Promise.resolve(new Response(JSON.stringify({{ ...{body}, capture: window.captured }}), {{ headers: {{ 'content-type': \
          'application/json' }} }}))) : real(path, ...rest)"
     ));
 }
@@ -207,7 +207,7 @@ fn a_trace_shows_its_verdict_and_each_step() {
         browser.picture(&format!("trace-{width}"));
         // The fake answers a capture as well.
         assert_eq!(browser.value("document.querySelector('#answer a[download]')"), json!(null));
-        browser.run("window.capture = { packets: 12, path: '/api/capture.pcap' }");
+        browser.run("window.captured = { packets: 12, path: '/api/capture.pcap' }");
         browser.click("#capture");
         browser.until_text("#answer a[download]", "Save 12 packets");
         let link = browser.value("document.querySelector('#answer a[download]').getAttribute('href')");
