@@ -28,6 +28,10 @@ pub struct Link {
     pub has_neighbours: bool,
     /// Its MAC address, if it is a kind of Ethernet.
     pub mac: Option<MacAddress>,
+    /// The link that it is a part of: a bridge, a bond or a VRF.
+    pub controller: Option<u32>,
+    /// The link that carries its packets, as that of a VLAN.
+    pub lower: Option<u32>,
     /// Its addresses.
     pub addresses: Vec<LinkAddress>,
 }
@@ -81,6 +85,22 @@ pub fn with_subnet_of(links: &[Link], ip: IpAddr) -> Vec<&Link> {
     links.iter().filter(|link| longest.is_some() && link.subnet_of(ip) == longest).collect()
 }
 
+/// The links by which the packets of one arrive at it: the parts of a bridge or a bond, the link of a VLAN, and those below them.
+pub fn carriers(links: &[Link], of: u32) -> Vec<&Link> {
+    let mut found: Vec<&Link> = Vec::new();
+    let mut above = vec![of];
+    while let Some(index) = above.pop() {
+        let lower = links.iter().find(|link| link.index == index).and_then(|link| link.lower);
+        for link in links.iter().filter(|it| it.controller == Some(index) || lower == Some(it.index)) {
+            if link.index != of && !found.iter().any(|it| it.index == link.index) {
+                found.push(link);
+                above.push(link.index);
+            }
+        }
+    }
+    found
+}
+
 fn read_link(message: &LinkMessage) -> Link {
     let flags = message.header.flags;
     let mut link = Link {
@@ -91,15 +111,23 @@ fn read_link(message: &LinkMessage) -> Link {
         has_carrier: flags.contains(LinkFlags::LowerUp),
         has_neighbours: !flags.intersects(LinkFlags::Loopback | LinkFlags::Noarp),
         mac: None,
+        controller: None,
+        lower: None,
         addresses: Vec::new(),
     };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Controller(index) => link.controller = Some(*index),
+            LinkAttribute::Link(index) => link.lower = Some(*index),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().ok().map(MacAddress),
             _ => {}
         }
+    }
+    // The other end of a veth, in another network namespace.
+    if message.attributes.iter().any(|it| matches!(it, LinkAttribute::LinkNetNsId(_))) {
+        link.lower = None;
     }
     link
 }

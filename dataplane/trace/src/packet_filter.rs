@@ -1,29 +1,49 @@
-//! Packet filters of others: chains of nftables that see packets, and how much they drop. iptables-nft appears in them.
+//! Packet filters of others: chains of nftables that see packets, how much they drop, and what they do with the first packet of a client.
+//! iptables-nft appears in them.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+mod bits;
+mod evaluate;
+mod expression;
+mod extension;
+mod first_packet;
+mod set;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
+use std::{fmt, fs, io};
 
 use nix::libc;
-use sheave_kernel::attributes::Walk;
+use sheave_kernel::attributes::{Attributes, Walk};
 
+pub use self::evaluate::{ChainVerdict, DroppedBy, Way, evaluate};
+use self::expression::{DROP, Verdict, read_verdict};
+pub use self::first_packet::FirstPacket;
 use crate::netlink::{FAMILY_HEADER, Netlink};
 use crate::unseen::{Right, Unseen};
 
-/// NFT_MSG_GETCHAIN and NFT_MSG_GETRULE (linux/netfilter/nf_tables.h), with the subsystem in the upper byte.
-const GET_CHAIN: u16 = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | 4;
-const GET_RULE: u16 = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | 7;
-/// From the same header: NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY and NFTA_CHAIN_COUNTERS.
+/// NFT_MSG_GETTABLE, NFT_MSG_GETCHAIN and NFT_MSG_GETRULE (linux/netfilter/nf_tables.h).
+const GET_TABLE: u16 = message(1);
+const GET_CHAIN: u16 = message(4);
+const GET_RULE: u16 = message(7);
+/// From the same header: NFTA_TABLE_NAME, NFTA_TABLE_FLAGS and NFT_TABLE_F_DORMANT.
+const TABLE_NAME: u16 = 1;
+const TABLE_FLAGS: u16 = 2;
+const DORMANT: u32 = 1;
+/// NFTA_CHAIN_TABLE, NFTA_CHAIN_NAME, NFTA_CHAIN_HOOK, NFTA_CHAIN_POLICY, NFTA_CHAIN_TYPE and NFTA_CHAIN_COUNTERS.
 const CHAIN_TABLE: u16 = 1;
 const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
 const CHAIN_COUNTERS: u16 = 8;
-/// NFTA_HOOK_HOOKNUM and NFTA_HOOK_PRIORITY.
+/// NFTA_HOOK_HOOKNUM, NFTA_HOOK_PRIORITY, NFTA_HOOK_DEV and NFTA_HOOK_DEVS; NFTA_DEVICE_NAME and NFTA_DEVICE_PREFIX.
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
+const HOOK_DEVICE: u16 = 3;
+const HOOK_DEVICES: u16 = 4;
+const DEVICE_NAME: u16 = 1;
+const DEVICE_PREFIX: u16 = 2;
 /// NFTA_RULE_TABLE, NFTA_RULE_CHAIN and NFTA_RULE_EXPRESSIONS.
 const RULE_TABLE: u16 = 1;
 const RULE_CHAIN: u16 = 2;
@@ -31,14 +51,12 @@ const RULE_EXPRESSIONS: u16 = 4;
 /// NFTA_EXPR_NAME and NFTA_EXPR_DATA.
 const EXPRESSION_NAME: u16 = 1;
 const EXPRESSION_DATA: u16 = 2;
-/// NFTA_IMMEDIATE_DATA, NFTA_DATA_VERDICT and NFTA_VERDICT_CODE; NFTA_TARGET_NAME; NFTA_COUNTER_PACKETS.
+/// NFTA_IMMEDIATE_DATA; NFTA_TARGET_NAME; NFTA_COUNTER_PACKETS.
 const IMMEDIATE_DATA: u16 = 2;
-const DATA_VERDICT: u16 = 2;
-const VERDICT_CODE: u16 = 1;
 const TARGET_NAME: u16 = 1;
 const COUNTER_PACKETS: u16 = 2;
-/// NF_DROP (linux/netfilter.h).
-const DROP: u32 = 0;
+/// NFTA_LIST_ELEM.
+const LIST_ELEMENT: u16 = 1;
 /// The gateway's tables: `sheave` of the kernel path, and `sheave-...` of announced addresses and client source addresses.
 const OURS: &str = "sheave";
 const OURS_PREFIX: &str = "sheave-";
@@ -56,6 +74,10 @@ pub struct BaseChain {
     pub hook: Hook,
     /// Its place among the chains of the hook: lower ones come first. The kernel path of Sheave redirects at -110.
     pub priority: i32,
+    /// Whether it sees the first packet of a connection alone, and may change its addresses: type `nat`.
+    pub is_nat: bool,
+    /// Names of the devices whose packets it sees, in hooks of devices; `*` ends what such names begin with.
+    pub devices: Vec<String>,
     /// Whether packets that no rule accepts are dropped.
     pub drops_by_policy: bool,
     /// Packets that its policy decided; `None` where they are not counted.
@@ -135,7 +157,47 @@ pub fn legacy_tables(of: IpAddr) -> Result<Vec<String>, Unseen> {
     }
 }
 
+impl TableFamily {
+    /// NFPROTO_... in linux/netfilter.h.
+    fn number(self) -> u8 {
+        let number = match self {
+            Self::Inet => libc::NFPROTO_INET,
+            Self::Ip => libc::NFPROTO_IPV4,
+            Self::Ip6 => libc::NFPROTO_IPV6,
+            Self::Arp => libc::NFPROTO_ARP,
+            Self::Bridge => libc::NFPROTO_BRIDGE,
+            Self::Netdev => libc::NFPROTO_NETDEV,
+        };
+        number as u8
+    }
+}
+
+impl fmt::Display for TableFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+            Self::Arp => "arp",
+            Self::Bridge => "bridge",
+            Self::Netdev => "netdev",
+        })
+    }
+}
+
 type TableKey = (TableFamily, String);
+
+/// Type of a message of nftables: its number, with the subsystem in the upper byte.
+const fn message(number: u16) -> u16 {
+    (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | number
+}
+
+/// A request for what has this name in a table. Table and name are attributes 1 and 2 of chains' rules, sets and lists of elements.
+fn named(family: u8, table: &str, name: &str) -> Vec<u8> {
+    let mut attributes = Attributes::new();
+    attributes.text(1, table).text(2, name);
+    [&[family, 0, 0, 0][..], attributes.as_bytes()].concat()
+}
 
 fn read_all(of: IpAddr, within: Duration) -> io::Result<Vec<BaseChain>> {
     let mut netlink = Netlink::open(libc::NETLINK_NETFILTER, within)?;
@@ -144,6 +206,11 @@ fn read_all(of: IpAddr, within: Duration) -> io::Result<Vec<BaseChain>> {
     let mut chains = netlink.dump(GET_CHAIN, &all_families, |found: &mut Vec<BaseChain>, _, payload| {
         found.extend(read_chain(payload).filter(|chain| sees(chain.family, of) && !is_ours(&chain.table)));
     })?;
+    // Chains of a table that is dormant see nothing.
+    let dormant = netlink.dump(GET_TABLE, &all_families, |found: &mut BTreeSet<TableKey>, _, payload| {
+        found.extend(read_dormant(payload));
+    })?;
+    chains.retain(|chain| !dormant.contains(&(chain.family, chain.table.clone())));
     if chains.is_empty() {
         return Ok(chains);
     }
@@ -176,6 +243,13 @@ fn sees(family: TableFamily, ip: IpAddr) -> bool {
     }
 }
 
+/// The table, if it is dormant.
+fn read_dormant(payload: &[u8]) -> Option<TableKey> {
+    let (family, table) = split(payload)?;
+    let is_dormant = table.number(TABLE_FLAGS)? & DORMANT != 0;
+    is_dormant.then(|| Some((family, table.text(TABLE_NAME)?.to_owned())))?
+}
+
 /// `None`: a chain without a hook, which only jumps lead to.
 fn read_chain(payload: &[u8]) -> Option<BaseChain> {
     let (family, chain) = split(payload)?;
@@ -186,12 +260,24 @@ fn read_chain(payload: &[u8]) -> Option<BaseChain> {
         chain: chain.text(CHAIN_NAME)?.to_owned(),
         hook: read_hook(family, hook.number(HOOK_NUMBER)?)?,
         priority: hook.number(HOOK_PRIORITY)?.cast_signed(),
+        is_nat: chain.text(CHAIN_TYPE) == Some("nat"),
+        devices: read_devices(hook),
         drops_by_policy: chain.number(CHAIN_POLICY) == Some(DROP),
         policy_packets: chain
             .find(CHAIN_COUNTERS)
             .and_then(|counters| wide(Walk(counters).find(COUNTER_PACKETS)?)),
         drops: Drops::default(),
     })
+}
+
+fn read_devices(hook: Walk<'_>) -> Vec<String> {
+    let one = hook.find(HOOK_DEVICE).map(|name| (DEVICE_NAME, name)).into_iter();
+    let list = Walk(hook.find(HOOK_DEVICES).unwrap_or_default());
+    let name = |(kind, name): (u16, &[u8])| {
+        let name = str::from_utf8(name.strip_suffix(&[0]).unwrap_or(name)).ok()?;
+        Some(if kind == DEVICE_PREFIX { format!("{name}*") } else { name.to_owned() })
+    };
+    one.chain(list).filter_map(name).collect()
 }
 
 /// The table of a rule that drops or rejects, and the packets that it has counted.
@@ -207,15 +293,13 @@ fn read_dropping_rule(payload: &[u8]) -> Option<(TableKey, Option<u64>)> {
             Some("reject") => drops = true,
             // An extension of iptables.
             Some("target") => drops |= matches!(data.text(TARGET_NAME), Some("REJECT" | "DROP")),
-            Some("immediate") => drops |= verdict(data) == Some(DROP),
+            Some("immediate") => {
+                drops |= data.find(IMMEDIATE_DATA).and_then(read_verdict) == Some(Verdict::Drop);
+            }
             _ => {}
         }
     }
     drops.then(|| Some(((family, rule.text(RULE_TABLE)?.to_owned()), packets)))?
-}
-
-fn verdict(immediate: Walk<'_>) -> Option<u32> {
-    Walk(Walk(immediate.find(IMMEDIATE_DATA)?).find(DATA_VERDICT)?).number(VERDICT_CODE)
 }
 
 fn wide(value: &[u8]) -> Option<u64> {

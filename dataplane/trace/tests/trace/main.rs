@@ -7,6 +7,7 @@ use sheave_test_support as support;
 mod capture;
 mod conntrack;
 mod endpoints;
+mod evaluation;
 mod network;
 mod packet_filter;
 mod path_mtu;

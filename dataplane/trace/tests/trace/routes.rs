@@ -1,6 +1,6 @@
 //! Routes, links and the neighbour cache.
 
-use sheave_trace::link::{links, with_subnet_of};
+use sheave_trace::link::{carriers, links, with_subnet_of};
 use sheave_trace::neighbour::{NeighbourState, entry};
 use sheave_trace::route::{Admission, ReversePath, RouteKind, RouteMtu, input, output, rp_filter};
 
@@ -116,6 +116,17 @@ fn links_have_their_addresses(family: Family) {
     let names = |ip| Vec::from_iter(with_subnet_of(&all, ip).iter().map(|link| link.name.clone()));
     assert_eq!((names(on(family, 1, 9)), names(on(family, 2, 9))), (vec!["a".into()], vec!["b".into()]));
     assert_eq!(names(family.vip(0)), [] as [String; 0]);
+    gateway.ip(&[
+        "link add name red type bridge".into(),
+        "link set dev b master red".into(),
+        "link add link red name above type macvlan".into(),
+    ]);
+    let all = gateway.run(links).unwrap();
+    let below = |name| {
+        Vec::from_iter(carriers(&all, link_of(&gateway, name).index).iter().map(|it| it.name.as_str()))
+    };
+    assert_eq!((below("red"), below("above"), below("a")), (vec!["b"], vec!["red", "b"], vec![]));
+    assert_eq!(link_of(&gateway, "b").controller, Some(link_of(&gateway, "red").index));
     a.ip(&["link set eth0 down".into()]);
     eventually("the carrier is lost", || match link_of(&gateway, "a") {
         link if link.is_up && !link.has_carrier => Ok(()),
