@@ -21,6 +21,7 @@ for_both_families!(
     a_client_whose_packets_go_elsewhere,
     a_policy_that_drops,
     rules_that_send_the_packets_elsewhere,
+    a_rule_that_drops,
     full_packets_that_are_lost,
     source_ranges_without_the_client,
     the_policy_local_without_an_endpoint_here,
@@ -153,7 +154,39 @@ fn a_policy_that_drops(family: Family) {
     let rules = "table inet guard { chain way_in { type filter hook input priority 0; policy drop; \
                  iif lo accept; iif != client accept; meta l4proto { icmp, ipv6-icmp } accept; }; }";
     world.gateway.finish("nft", &[rules]).expect_success();
-    expect(&trace(&gateway, family, ""), "doubtful", "filters", &["guard way_in", "dropped"]);
+    expect_stopped(&gateway, family, "filters", &["no rule accepts", "guard way_in", "arrives on client"]);
+    // A rule that accepts the packet comes before the policy.
+    world.gateway.finish("nft", &["add rule inet guard way_in tcp dport { 22, 80 } accept"]).expect_success();
+    expect(&trace(&gateway, family, ""), "ok", "", &[]);
+}
+
+fn a_rule_that_drops(family: Family) {
+    let world = World::new(1);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    let (kind, client) = (if family == Family::V4 { "ip" } else { "ip6" }, family.client(0));
+    let rules = format!(
+        "table inet corp {{ chain in {{ type filter hook input priority -5; policy accept; \
+         iifname client {kind} saddr {client} tcp dport 80 drop; }}; }}"
+    );
+    world.gateway.finish("nft", &[rules]).expect_success();
+    let rule = format!("a rule of table inet corp, chain in (handle 2), drops a SYN of {client} to");
+    expect_stopped(&gateway, family, "filters", &[&rule, "arrives on client"]);
+    // What a limit does depends on other packets.
+    let limit = "add chain inet corp in { policy drop; }; flush chain inet corp in; \
+                 add rule inet corp in iif lo accept; add rule inet corp in iif != client accept; \
+                 add rule inet corp in ct state established accept; \
+                 add rule inet corp in meta l4proto { icmp, ipv6-icmp } accept; \
+                 add rule inet corp in tcp dport 80 limit rate 9/second accept";
+    world.gateway.finish("nft", &[limit]).expect_success();
+    expect(
+        &trace(&gateway, family, ""),
+        "doubtful",
+        "filters",
+        &["inet corp in (1 of its rules", "may drop it"],
+    );
+    world.client.run(|| tcp::ask(vip(family))).expect("the client is served");
+    expect(&trace(&gateway, family, ""), "ok", "", &[]);
 }
 
 /// IPv6 has no `rp_filter`.
@@ -173,6 +206,26 @@ fn packets_of_a_client_that_arrive_on_the_wrong_link() {
         "client",
         &["rp_filter (strict)", "arrive on client", "leave by backend-0"],
     );
+}
+
+/// The address is routed here: its packets may come by any link.
+#[test]
+fn packets_of_a_client_that_may_arrive_on_another_link() {
+    let (world, family) = (World::new(1), Family::V4);
+    let _servers = tcp::Server::on_every_backend(&world, family, 9000);
+    for link in ["all", "backend-0"] {
+        world.gateway.sysctl(&format!("ipv4/conf/{link}/rp_filter"), "0");
+    }
+    world.gateway.sysctl("ipv4/conf/client/rp_filter", "1");
+    let gateway = Gateway::start(&world, &[web(&world, family)]);
+    expect(&trace(&gateway, family, ""), "ok", "", &[]);
+    world.gateway.ip(&[format!("route add {}/32 via {}", family.client(0), family.backend(0))]);
+    let other = "if they came by client, rp_filter (strict) would drop them, with ARP requests";
+    expect(&trace(&gateway, family, ""), "doubtful", "client", &[other]);
+    let captured = trace(&gateway, family, "/1");
+    expect(&captured, "stopped", "capture", &["no packet of"]);
+    let advice = captured["verdict"]["advice"].to_string();
+    assert!(advice.contains("rp_filter (strict) drops packets of 10.1.0.2 on client"), "{advice}");
 }
 
 fn full_packets_that_are_lost(family: Family) {

@@ -183,13 +183,18 @@ fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec
         let arrives_on = arrival.as_ref().and_then(|(_, facts)| facts.admissions.first());
         let machine = machine::look(subject, addr.ip, arrives_on.map_or("all", |(link, _)| link));
         let listening = listener::look(subject);
+        let seen =
+            machine::evaluate(&machine, subject, addr, arrival.as_ref().map(|(_, facts)| facts), links);
+        let connection = connection.join().ok().flatten();
+        let has_open = connection.as_ref().is_some_and(|(_, facts)| facts.has_open());
+        let is_served = subject.counts.opened > 0 || has_open;
 
         let mut steps = Vec::new();
         steps.extend(address.join().ok().map(|facts| address::step(subject, addr.ip, &facts)));
         let is_elsewhere = steps.iter().any(|step| step.state == StepState::Doubtful);
         if !is_elsewhere {
-            steps.extend(arrival.map(|(client, facts)| arrival::step(client, &facts)));
-            steps.push(machine::filters(&machine, subject.by_kernel, subject.counts.opened > 0));
+            steps.extend(arrival.map(|(client, facts)| arrival::step(client, &facts, is_served)));
+            steps.push(machine::filters(&machine, &seen, addr, is_served));
             steps.push(machine::tracking(&machine));
             steps.push(machine::path(&machine, addr.ip, subject.by_kernel));
             steps.push(listener::step(subject, listening.as_ref()));
@@ -197,8 +202,11 @@ fn on_this_machine(subject: &Subject, addr: FrontendAddr, links: &[Link]) -> Vec
         steps.extend(probed.join().ok().map(|outcomes| endpoints::step(subject, &outcomes)));
         let sizes: Vec<_> = sizes.into_iter().filter_map(|size| size.join().ok()).collect();
         steps.push(packet_size::step(&sizes));
-        let connection = connection.join().ok().flatten().filter(|_| !is_elsewhere);
-        steps.extend(connection.map(|(client, facts)| connection::step(subject, client, &facts)));
+        steps.extend(
+            connection
+                .filter(|_| !is_elsewhere)
+                .map(|(client, facts)| connection::step(subject, client, &facts)),
+        );
         steps
     })
 }

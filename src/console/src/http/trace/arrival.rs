@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sheave_trace::link::{Link, with_subnet_of};
+use sheave_trace::link::{self, Link, with_subnet_of};
 use sheave_trace::neighbour::{Neighbour, NeighbourState};
 use sheave_trace::route::{Admission, ReversePath, Route, RouteKind};
 use sheave_trace::{Unseen, neighbour, route};
@@ -14,12 +14,21 @@ use crate::views::trace::StepView;
 pub(super) struct ArrivalFacts {
     /// Whether the kernel takes its packets, for each link by which they may arrive.
     pub(super) admissions: Vec<(String, Result<Admission, Unseen>)>,
+    /// Other links of an address that is routed here, where strict `rp_filter` would drop its packets.
+    pub(super) elsewhere: Vec<String>,
     /// Whether the source of packets is checked there.
     pub(super) checked: Option<ReversePath>,
     /// Way of the answers.
     pub(super) back: Result<Route, Unseen>,
     /// The neighbour to which answers go: the router, or the client itself.
     pub(super) neighbour: Option<(IpAddr, Neighbour)>,
+}
+
+impl ArrivalFacts {
+    /// Whether the client is this machine.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(&self.back, Ok(route) if route.kind == RouteKind::Local)
+    }
 }
 
 /// Looks up how packets of the client arrive and how answers leave.
@@ -31,26 +40,54 @@ pub(super) fn look(client: IpAddr, frontend: IpAddr, links: &[Link]) -> ArrivalF
     // any link.
     let mut arriving: Vec<&Link> =
         with_subnet_of(links, frontend).into_iter().filter(|link| link.has_neighbours).collect();
-    if arriving.is_empty() {
+    let is_routed = arriving.is_empty();
+    if is_routed {
         arriving = links.iter().filter(|link| by.as_ref().is_some_and(|by| by.index == link.index)).collect();
     }
     let admissions =
         arriving.iter().map(|link| (link.name.clone(), route::input(client, frontend, link.index))).collect();
+    let elsewhere = match is_routed {
+        true => refusing(client, frontend, links.iter().filter(|link| !arriving.contains(link))),
+        false => Vec::new(),
+    };
     let checked =
         arriving.first().filter(|_| client.is_ipv4()).and_then(|link| route::rp_filter(&link.name).ok());
     let next = back.as_ref().ok().map(|route| route.gateway.unwrap_or(client));
     let neighbour = by.zip(next).and_then(|(by, next)| Some((next, neighbour::entry(next, by.index).ok()?)));
-    ArrivalFacts { admissions, checked, back, neighbour }
+    ArrivalFacts { admissions, elsewhere, checked, back, neighbour }
 }
 
-/// Judges the way of the client.
-pub(super) fn step(client: IpAddr, facts: &ArrivalFacts) -> StepView {
+/// Links that are up and have neighbours and addresses, where strict `rp_filter` drops packets of the client. IPv6 has none.
+fn refusing<'a>(client: IpAddr, frontend: IpAddr, links: impl Iterator<Item = &'a Link>) -> Vec<String> {
+    let has_address = |link: &Link| link.addresses.iter().any(|it| it.ip.is_ipv4());
+    let is_used = |link: &&Link| link.is_up && link.has_carrier && link.has_neighbours && has_address(link);
+    let refuses = |link: &&Link| {
+        matches!(route::rp_filter(&link.name), Ok(ReversePath::Strict))
+            && matches!(route::input(client, frontend, link.index), Ok(Admission::ReversePathFilter))
+    };
+    let refusing = links.filter(|_| client.is_ipv4()).filter(is_used).filter(refuses);
+    refusing.map(|link| link.name.clone()).collect()
+}
+
+/// What a capture without packets may be due to: the kernel does not even answer ARP requests of a client whose packets `rp_filter` drops.
+pub(super) fn may_be_refused(client: IpAddr, frontend: IpAddr) -> Option<String> {
+    let refusing = refusing(client, frontend, link::links().unwrap_or_default().iter());
+    (!refusing.is_empty()).then(|| {
+        format!(
+            "; rp_filter (strict) drops packets of {client} on {}, and ARP requests of it get no answer there",
+            refusing.join(" and ")
+        )
+    })
+}
+
+/// Judges the way of the client. Where clients have been served, their packets come by the right link.
+pub(super) fn step(client: IpAddr, facts: &ArrivalFacts, is_served: bool) -> StepView {
     let links: Vec<&str> = facts.admissions.iter().map(|(link, _)| link.as_str()).collect();
     let on = if links.is_empty() { String::new() } else { format!(" on {}", links.join(" and ")) };
     let step =
         StepView::new("client", format!("whether packets of {client} are taken{on}, and the way back"));
     // What this machine sends to itself is not validated.
-    if matches!(&facts.back, Ok(route) if route.kind == RouteKind::Local) {
+    if facts.is_own() {
         return step.ok(format!("{client} is an address of this machine"));
     }
     let refused = facts.admissions.iter().find_map(|(link, admission)| {
@@ -68,7 +105,7 @@ pub(super) fn step(client: IpAddr, facts: &ArrivalFacts) -> StepView {
             ),
             "the client's address is one of this machine, or no unicast address",
         ),
-        _ => way_back(step, client, facts),
+        _ => way_back(step, client, facts, is_served),
     }
 }
 
@@ -84,7 +121,7 @@ fn reverse_path(step: StepView, client: IpAddr, link: &str, facts: &ArrivalFacts
     )
 }
 
-fn way_back(step: StepView, client: IpAddr, facts: &ArrivalFacts) -> StepView {
+fn way_back(step: StepView, client: IpAddr, facts: &ArrivalFacts, is_served: bool) -> StepView {
     let route = match &facts.back {
         Ok(route) => route,
         Err(unseen) => return step.unseen(unseen.to_string()),
@@ -109,6 +146,16 @@ fn way_back(step: StepView, client: IpAddr, facts: &ArrivalFacts) -> StepView {
             format!("answers to {client} leave by {by}{via}, and {next} does not answer on that link"),
             format!("check that {next} is on {by}, and the route (ip route get {client})"),
         ),
-        _ => step.ok(format!("packets are taken; answers leave by {by}{via}")),
+        _ if facts.elsewhere.is_empty() => step.ok(format!("packets are taken; answers leave by {by}{via}")),
+        _ => {
+            let others = facts.elsewhere.join(" and ");
+            let found = format!(
+                "packets are taken where answers leave, by {by}{via}; if they came by {others}, rp_filter (strict) would drop them, with ARP requests of {client}"
+            );
+            if is_served {
+                return step.ok(found);
+            }
+            step.doubtful(found, format!("see by which link they come (tcpdump -ni any host {client}); if it is one of these, add a route to {client} there, or set its rp_filter and net.ipv4.conf.all.rp_filter to 2 or 0"))
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sheave_model::FrontendAddr;
 use sheave_trace::capture::{Bounds, CaptureError, Captured, Conversation, EndedBy, capture};
 
+use super::arrival;
 use super::subject::Subject;
 use crate::views::trace::StepView;
 
@@ -85,7 +86,10 @@ pub(super) fn step(
     match (came, answered) {
         (0, _) => step.stopped(
             format!("no packet of {who} arrived"),
-            "they go elsewhere or are dropped on the way: look at the client's route and neighbours (ip route get, ip neigh) and at the routers between",
+            format!(
+                "they go elsewhere or are dropped on the way: look at the client's route and neighbours (ip route get, ip neigh) and at the routers between{}",
+                subject.client_ip().and_then(|client| arrival::may_be_refused(client, addr.ip)).unwrap_or_default()
+            ),
         ),
         (_, 0) => step.stopped(
             format!("{came} packets of {who} arrived, and none was answered"),

@@ -20,6 +20,14 @@ pub(super) struct ConnectionFacts {
     pub(super) tracked: Result<Vec<TrackedFlow>, Unseen>,
 }
 
+impl ConnectionFacts {
+    /// Whether packets have gone both ways.
+    pub(super) fn has_open(&self) -> bool {
+        let is_open = |it: &TcpSocket| it.state == TcpState::Established;
+        self.sockets.iter().flatten().any(is_open) || self.tracked.iter().flatten().any(|it| it.is_replied)
+    }
+}
+
 /// Looks for connections of the client at the frontend.
 pub(super) fn look(client: IpAddr, frontend: FrontendAddr) -> ConnectionFacts {
     let sockets = match frontend.protocol {

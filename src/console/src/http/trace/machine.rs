@@ -3,12 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use sheave_model::ClientSource;
+use sheave_model::{ClientSource, FrontendAddr, Protocol};
 use sheave_trace::conntrack::TableUse;
-use sheave_trace::packet_filter::{BaseChain, Hook, TableFamily};
+use sheave_trace::link::{self, Link};
+use sheave_trace::packet_filter::{BaseChain, ChainVerdict, DroppedBy, FirstPacket, Hook, Way};
 use sheave_trace::route::{Interface, RouteKind};
 use sheave_trace::{Errno, Missing, Unseen, conntrack, packet_filter, route};
 
+use super::arrival::ArrivalFacts;
 use super::subject::Subject;
 use crate::views::trace::StepView;
 
@@ -62,45 +64,81 @@ fn answering_straight(subject: &Subject) -> Option<(SocketAddr, Interface)> {
 
 /// Chains of others in the packet's way: to this machine, or through it if the kernel carries the connection.
 ///
-/// What rules of a chain accept is not seen. Where clients have been served, they accept.
-pub(super) fn filters(facts: &MachineFacts, by_kernel: bool, has_served: bool) -> StepView {
+/// Where clients have been served, rules that cannot be decided accept.
+pub(super) fn filters(facts: &MachineFacts, seen: &Seen, addr: FrontendAddr, is_served: bool) -> StepView {
     let step = StepView::new("filters", "nftables rules of other programs before the gateway");
     let chains = match &facts.chains {
         Ok(chains) => chains,
         Err(unseen) => return step.unseen(unseen.to_string()),
     };
-    let in_the_way = |chain: &&BaseChain| match chain.hook {
-        Hook::Ingress | Hook::Prerouting => true,
-        Hook::Input => !by_kernel,
-        Hook::Forward => by_kernel,
-        Hook::Output | Hook::Postrouting | Hook::Egress => false,
-    };
-    let of_packets = |chain: &&BaseChain| !matches!(chain.family, TableFamily::Arp | TableFamily::Bridge);
-    let way: Vec<&BaseChain> = chains.iter().filter(of_packets).filter(in_the_way).collect();
-    let dropping: Vec<String> =
-        way.iter().filter(|chain| chain.drops_by_policy).map(|chain| name(chain)).collect();
+    let way: Vec<(&BaseChain, &ChainVerdict)> = chains
+        .iter()
+        .zip(&seen.verdicts)
+        .filter_map(|(chain, verdict)| Some((chain, verdict.as_ref()?)))
+        .collect();
+    let drops = way.iter().find_map(|(chain, verdict)| match verdict {
+        ChainVerdict::Drops(by) => Some((chain, by)),
+        _ => None,
+    });
+    if let Some((chain, by)) = drops {
+        return dropped(step, chain, by, addr, &seen.packet);
+    }
     let legacy = if facts.legacy.is_empty() {
         String::new()
     } else {
         "; the older iptables has tables, too, whose rules are not seen here".to_owned()
     };
-    if dropping.is_empty() {
-        let drops: u64 = way.iter().map(|chain| chain.drops.rules).sum();
-        return step.ok(format!(
-            "{} chains of others see the packet, none drops by its policy; their tables have {drops} rules that drop or reject{legacy}",
-            way.len()
-        ));
+    let undecided = way.iter().filter_map(|(chain, verdict)| match verdict {
+        ChainVerdict::Unknown { rules } => Some((chain, rules)),
+        _ => None,
+    });
+    let undecided: Vec<String> = undecided.map(|(chain, rules)| uncertain(chain, *rules)).collect();
+    if way.is_empty() {
+        return step.ok(format!("no chain of others sees {}{legacy}", seen.packet));
     }
-    if has_served {
-        return step.ok(format!(
-            "{} drops what no rule accepts, and clients have been served{legacy}",
-            dropping.join(" and ")
-        ));
+    let seeing = format!("{} chains of others see {}", way.len(), seen.packet);
+    match (undecided.is_empty(), is_served) {
+        (true, _) => step.ok(format!("{seeing}, and none drops it{legacy}")),
+        (false, true) => step.ok(format!(
+            "{seeing}; {} may drop it, and connections come to the frontend{legacy}",
+            undecided.join(" and ")
+        )),
+        (false, false) => step.doubtful(
+            format!("{seeing}; {} may drop it{legacy}", undecided.join(" and ")),
+            "run with --capture 10s: if packets come and none is answered, a rule there drops them (nft list ruleset)",
+        ),
     }
-    step.doubtful(
-        format!("packets that no rule accepts are dropped by {}{legacy}", dropping.join(" and ")),
-        "see whether a rule there accepts packets for the frontend (nft list ruleset); if none does, add one",
-    )
+}
+
+/// A rule or a policy that drops the packet for certain.
+fn dropped(step: StepView, chain: &BaseChain, by: &DroppedBy, addr: FrontendAddr, packet: &str) -> StepView {
+    let table = format!("{} {}", chain.family, chain.table);
+    match by.rule {
+        Some(handle) => step.stopped(
+            format!("a rule of table {table}, chain {} (handle {handle}), drops {packet}", by.chain),
+            format!(
+                "`nft -a list chain {table} {}` shows the rule: let the program that made it accept {addr}, or delete it (nft delete rule {table} {} handle {handle})",
+                by.chain, by.chain
+            ),
+        ),
+        None => step.stopped(
+            format!("no rule accepts {packet}, so {} drops it", name(chain)),
+            format!(
+                "add a rule that accepts {addr} where the others are made (nft list chain {table} {})",
+                by.chain
+            ),
+        ),
+    }
+}
+
+fn uncertain(chain: &BaseChain, rules: usize) -> String {
+    match rules {
+        0 => format!("chain {} {} {}", chain.family, chain.table, chain.chain),
+        rules => format!(
+            "chain {} {} {} ({rules} of its rules depend on what is not known here)",
+            chain.family, chain.table, chain.chain
+        ),
+    }
 }
 
 fn name(chain: &BaseChain) -> String {
@@ -115,7 +153,57 @@ fn name(chain: &BaseChain) -> String {
         Hook::Postrouting => "postrouting",
         Hook::Egress => "egress",
     };
-    format!("the policy of {} {} (hook {hook}{dropped})", chain.table, chain.chain)
+    format!("the policy of {} {} {} (hook {hook}{dropped})", chain.family, chain.table, chain.chain)
+}
+
+/// What chains of others do with the first packet of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    /// For each chain; `None` if it does not see the packet.
+    verdicts: Vec<Option<ChainVerdict>>,
+    /// The packet in words.
+    packet: String,
+}
+
+/// Has the rules of others decide on the client's first packet.
+pub(super) fn evaluate(
+    facts: &MachineFacts,
+    subject: &Subject,
+    addr: FrontendAddr,
+    arrival: Option<&ArrivalFacts>,
+    links: &[Link],
+) -> Seen {
+    // What the packet arrives on is only known if there is one such link. Rules see a VRF in place of its links.
+    let link = arrival.and_then(|facts| match facts.admissions.as_slice() {
+        [(name, _)] => links.iter().find(|link| link.name == *name && link.controller.is_none()),
+        _ => None,
+    });
+    let interface = link.map(|link| Interface { index: link.index, name: link.name.clone() });
+    let client = subject.client_ip();
+    let from = client.map(|ip| format!(" of {ip}")).unwrap_or_default();
+    let on = link.map(|link| format!(" that arrives on {}", link.name)).unwrap_or_default();
+    let what = if addr.protocol == Protocol::Tcp { "a SYN" } else { "a datagram" };
+    let packet = format!("{what}{from} to {addr}{on}");
+    let is_own = arrival.is_some_and(ArrivalFacts::is_own);
+    let way = match (subject.by_kernel, subject.endpoints.as_slice()) {
+        (false, _) => Way::ToThisMachine,
+        // What this machine sends does not pass these chains.
+        (true, _) if is_own => return Seen { verdicts: Vec::new(), packet },
+        (true, [endpoint]) => Way::Through(Some(*endpoint)),
+        (true, _) => Way::Through(None),
+    };
+    let first = FirstPacket {
+        protocol: addr.protocol,
+        client,
+        client_port: subject.client.and_then(|client| client.port),
+        frontend: addr.socket_addr(),
+        interface,
+    };
+    let carriers: Vec<String> = link.map_or_else(Vec::new, |link| {
+        link::carriers(links, link.index).iter().map(|link| link.name.clone()).collect()
+    });
+    let chains = facts.chains.as_deref().unwrap_or_default();
+    Seen { verdicts: packet_filter::evaluate(chains, &first, way, &carriers, PATIENCE), packet }
 }
 
 /// Room in the connection tracking table, through which packets of tracked connections go.

@@ -118,6 +118,7 @@ fn the_way_back_is_judged_where_packets_arrive() {
     };
     let facts = |admission, route, state| ArrivalFacts {
         admissions: vec![("eth0".to_owned(), Ok(admission))],
+        elsewhere: Vec::new(),
         checked: Some(ReversePath::Strict),
         back: Ok(route),
         neighbour: Some((IpAddr::from([192, 0, 2, 1]), Neighbour { state, mac: None })),
@@ -125,15 +126,22 @@ fn the_way_back_is_judged_where_packets_arrive() {
     let taken = Admission::Admitted(RouteKind::Local);
     let router = Some(IpAddr::from([192, 0, 2, 1]));
     let well = facts(taken, back(RouteKind::Unicast, router), NeighbourState::Reachable);
-    expect(&arrival::step(CLIENT, &well), StepState::Ok, "answers leave by eth1 via 192.0.2.1");
+    expect(&arrival::step(CLIENT, &well, false), StepState::Ok, "answers leave by eth1 via 192.0.2.1");
+    let routed = ArrivalFacts { elsewhere: vec!["eth2".to_owned()], ..well.clone() };
+    expect(
+        &arrival::step(CLIENT, &routed, false),
+        StepState::Doubtful,
+        "if they came by eth2, rp_filter (strict)",
+    );
+    expect(&arrival::step(CLIENT, &routed, true), StepState::Ok, "if they came by eth2");
     let silent = facts(taken, back(RouteKind::Unicast, router), NeighbourState::Failed);
-    expect(&arrival::step(CLIENT, &silent), StepState::Stopped, "192.0.2.1 does not answer");
+    expect(&arrival::step(CLIENT, &silent, false), StepState::Stopped, "192.0.2.1 does not answer");
     let checked =
         facts(Admission::ReversePathFilter, back(RouteKind::Unicast, router), NeighbourState::Reachable);
-    expect(&arrival::step(CLIENT, &checked), StepState::Stopped, "rp_filter (strict)");
+    expect(&arrival::step(CLIENT, &checked, false), StepState::Stopped, "rp_filter (strict)");
     let nowhere = facts(taken, back(RouteKind::None, None), NeighbourState::Absent);
-    expect(&arrival::step(CLIENT, &nowhere), StepState::Stopped, "there is no route");
+    expect(&arrival::step(CLIENT, &nowhere, false), StepState::Stopped, "there is no route");
     let missing = Unseen { what: "the route".into(), missing: Missing::Time };
     let unseen = ArrivalFacts { back: Err(missing), ..well };
-    expect(&arrival::step(CLIENT, &unseen), StepState::Unseen, "cannot see the route");
+    expect(&arrival::step(CLIENT, &unseen, false), StepState::Unseen, "cannot see the route");
 }
