@@ -48,7 +48,7 @@ use crate::api::problem::Problem;
 use crate::api::store::ServiceKey;
 use crate::backoff::Backoff;
 use crate::projection;
-use crate::sources::api_server::{GatewayApiMode, KindStatus};
+use crate::sources::api_server::{GatewayApiMode, KindHints, KindStatus};
 use crate::sources::connection::Connection;
 use crate::sources::mass_deletion_guard::HeldKind;
 
@@ -65,6 +65,8 @@ pub struct ControllerOptions {
     pub gateway_token: Option<PathBuf>,
     /// Reports of a gateway in the same process, which needs no Service.
     pub own_gateway: Option<watch::Receiver<GatewayReport>>,
+    /// Where to tell that gateway which kinds the controller reads.
+    pub own_hints: Option<KindHints>,
     /// The Lease of the leader.
     pub lease: ServiceKey,
     /// Lease timing: how soon another replica takes over.

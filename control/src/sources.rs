@@ -9,7 +9,7 @@ pub mod mass_deletion_guard;
 pub mod port_forward;
 pub mod snapshot;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -241,6 +241,11 @@ impl Source {
             Self::Files(files) => files.is_listed(),
             Self::Api(api) => api.is_listed() && api.watch().reads_gateways(),
         }
+    }
+
+    /// Plurals of the kinds that are read from an API server, once it is known which there are.
+    pub fn read_kinds(&self) -> Option<BTreeSet<&'static str>> {
+        self.api_server().filter(|api| api.is_listed())?.watch().read_kinds()
     }
 
     /// Synchronization state of each kind of an API server.

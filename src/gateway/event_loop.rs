@@ -27,6 +27,7 @@ use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::GATEWAY_ANSWER_TIMEOUT;
 use sheave_control::pipeline::Pipeline;
 use sheave_control::projection::{Projection, Role};
+use sheave_control::sources::api_server::KindHints;
 use sheave_control::sources::{Source, SourceUpdate, Sources};
 use sheave_control::time::wait_until;
 use sheave_dataplane::{ConnectionLog, Dataplane, Drained, MemoryWatch, Observer, StuckWorker};
@@ -233,6 +234,11 @@ impl EventLoop {
     /// Subscribes to the report for the controller.
     pub(crate) fn report(&self) -> watch::Receiver<GatewayReport> {
         self.report.subscribe()
+    }
+
+    /// Where to tell the gateway which kinds the controller reads.
+    pub(crate) fn kind_hints(&self) -> Option<KindHints> {
+        Some(self.pipeline.sources.local.api_server()?.watch().hints())
     }
 
     /// Attaches the controller that runs in the same process.

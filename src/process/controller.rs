@@ -13,6 +13,7 @@ use sheave_control::api::gateway_report::GatewayReport;
 use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::{Controller, ControllerOptions, election};
 use sheave_control::projection::{self, Role};
+use sheave_control::sources::api_server::KindHints;
 use sheave_control::sources::connection::Connection;
 use sheave_model::{FrontendKind, PathChoice};
 use tokio::sync::watch;
@@ -32,15 +33,16 @@ const POD_NAME: &str = "POD_NAME";
 /// Limit of connections to the admin server.
 const CONNECTIONS: usize = 1024;
 
-/// Options of a controller. `own_gateway` is the report of a gateway in this process, `karmada` the
+/// Options of a controller. `own_gateway` is the report of a gateway in this process and where it takes hints, `karmada` the
 /// connection to the Karmada control plane.
 pub(crate) fn options(
     config: &Config,
-    own_gateway: Option<watch::Receiver<GatewayReport>>,
+    own_gateway: Option<(watch::Receiver<GatewayReport>, Option<KindHints>)>,
     karmada: Option<Connection>,
 ) -> ControllerOptions {
     let host = std::env::var(POD_NAME).unwrap_or_else(|_| config.node.clone());
     let own_node = own_gateway.as_ref().map(|_| Arc::from(config.node.as_str()));
+    let (own_gateway, own_hints) = own_gateway.unzip();
     let role = Role::Controller { gateways: config.gateways.clone(), own_gateway: own_node };
     let projection = projection_options(config, role);
     ControllerOptions {
@@ -55,6 +57,7 @@ pub(crate) fn options(
         gateways: config.gateways.clone(),
         gateway_token: config.gateway_token.clone(),
         own_gateway,
+        own_hints: own_hints.flatten(),
         lease: config.lease.clone(),
         timing: config.timing.clone(),
         identity: election::identity(&host),
@@ -67,7 +70,8 @@ pub(crate) fn options(
 /// Applies another configuration to a running controller, if it matters to it.
 pub(crate) fn reconfigure(controller: &Controller, config: &Config) {
     controller.reconfigure(|options| {
-        let new = self::options(config, options.own_gateway.clone(), options.karmada.clone());
+        let own_gateway = options.own_gateway.clone().map(|report| (report, options.own_hints.clone()));
+        let new = self::options(config, own_gateway, options.karmada.clone());
         let differs = live_options(&new) != live_options(options);
         *options = ControllerOptions { identity: options.identity.clone(), ..new };
         differs

@@ -169,7 +169,8 @@ async fn start(
         .map_err(|error| format!("the workers cannot start: {error}"))?;
     let controller =
         connection.filter(|_| matches!(source, ObjectSource::ApiWithController)).map(|connection| {
-            Controller::start(connection, controller::options(config, Some(app.report()), fleet))
+            let own_gateway = Some((app.report(), app.kind_hints()));
+            Controller::start(connection, controller::options(config, own_gateway, fleet))
         });
     if let Some(controller) = &controller {
         app.run_beside(controller.status());
@@ -253,7 +254,7 @@ async fn listen(
         let healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let pages = LookingPages::start(&app.observer(), queries, memory.as_deref(), &node);
         let report = report.map(|listener| {
-            report::serve(listener, app.report(), queries.clone(), &pages, shares.pages.clone())
+            report::serve(listener, (app.report(), app.kind_hints()), queries.clone(), &pages, shares.pages.clone())
         });
         let admin = admin::serve(admin, queries.clone(), scrapes, pages, &node, shares.admin.clone());
         let optional = [healthz_listen.zip(healthz), report_listen.zip(report), metrics_listen.zip(metrics)];

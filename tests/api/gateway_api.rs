@@ -61,6 +61,7 @@ impl Shop {
             gateways,
             gateway_token: None,
             own_gateway: Some(self.report.subscribe()),
+            own_hints: None,
             lease: ServiceKey::new("sheave-system", "sheave-controller"),
             timing: LeaseTiming::default(),
             identity: "test".to_owned(),

@@ -29,6 +29,8 @@ pub const TRACE_PATH: &str = "/api/trace";
 pub const CAPTURE_PATH: &str = "/api/capture.pcap";
 /// Audience of the tokens for [`PATH`]: an impostor that receives one cannot use it anywhere else.
 pub const AUDIENCE: &str = "gateways.sheave.dev";
+/// Header of the controller's request for [`PATH`]: the kinds that it reads (`KindHints`). Older gateways do not know it.
+pub const KINDS_HEADER: &str = "sheave-kinds";
 /// Name of the port in the gateways' Service.
 pub const PORT_NAME: &str = "report";
 
@@ -60,7 +62,7 @@ pub struct GatewayReport {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
     /// Whether it reads Gateways, so that it serves new ones; `None` from gateways that do not say. One that was there before their
-    /// definitions looks for these once a minute.
+    /// definitions looks for these once the controller has found them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway_api: Option<bool>,
 }

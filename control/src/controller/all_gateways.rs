@@ -156,8 +156,8 @@ impl GatewayLink {
     pub async fn get(&self, path: &str, longest: usize) -> Result<(StatusCode, Bytes), GatewayRequestError> {
         let mut answer = Err(GatewayRequestError::Silent(self.patience));
         for listener in &self.listeners {
-            let token = self.token.clone();
-            answer = gateway_request::get(*listener, path, token, longest, self.patience).await;
+            let headers = gateway_request::authorization(self.token.clone());
+            answer = gateway_request::get(*listener, path, headers, longest, self.patience).await;
             // The address of the other family may work from here.
             if !matches!(answer, Err(GatewayRequestError::Connect(_))) {
                 break;

@@ -37,6 +37,8 @@ pub(crate) struct GatewayReports {
     collected: watch::Receiver<Collected>,
     /// Number of polls of all gateways.
     polls: watch::Receiver<u64>,
+    /// What each poll says about the kinds that this controller reads.
+    kinds: watch::Sender<Option<HeaderValue>>,
 }
 
 /// The last valid report of each gateway.
@@ -67,8 +69,9 @@ impl GatewayReports {
         let (gateways, asked) = watch::channel(Vec::new());
         let (sender, collected) = watch::channel(Collected::default());
         let (count, polls) = watch::channel(0);
-        tokio::spawn(keep_asking(asked, sender, count, token_file.map(TokenFile::new)));
-        Self { gateways, collected, polls }
+        let (kinds, told) = watch::channel(None);
+        tokio::spawn(keep_asking(asked, sender, count, told, token_file.map(TokenFile::new)));
+        Self { gateways, collected, polls, kinds }
     }
 
     /// Replaces the set of gateways. New ones are polled at once.
@@ -78,6 +81,11 @@ impl GatewayReports {
             *known = gateways;
             differs
         });
+    }
+
+    /// Sets what the next polls say about the kinds that this controller reads.
+    pub(crate) fn tell_kinds(&self, kinds: &str) {
+        self.kinds.send_replace(HeaderValue::from_str(kinds).ok());
     }
 
     /// Waits until a report differs from the last result of [`Self::now`], or a gateway was polled for the first time. With
@@ -158,6 +166,7 @@ async fn keep_asking(
     mut gateways: watch::Receiver<Vec<SocketAddr>>,
     publish: watch::Sender<Collected>,
     polls: watch::Sender<u64>,
+    kinds: watch::Receiver<Option<HeaderValue>>,
     mut token_file: Option<TokenFile>,
 ) {
     let mut known: BTreeMap<SocketAddr, GatewayState> = BTreeMap::new();
@@ -181,7 +190,8 @@ async fn keep_asking(
             Some(file) => file.read().await,
             None => None,
         };
-        ask(due, token.as_ref(), &mut known, &publish).await;
+        let kinds = kinds.borrow().clone();
+        ask(due, (token, kinds), &mut known, &publish).await;
         if all {
             polls.send_modify(|polls| *polls += 1);
         }
@@ -191,7 +201,7 @@ async fn keep_asking(
 /// Polls these gateways and publishes each answer as it arrives: an answer must not wait for a silent gateway.
 async fn ask(
     gateways: Vec<SocketAddr>,
-    token: Option<&HeaderValue>,
+    headers: (Option<HeaderValue>, Option<HeaderValue>),
     known: &mut BTreeMap<SocketAddr, GatewayState>,
     publish: &watch::Sender<Collected>,
 ) {
@@ -199,8 +209,8 @@ async fn ask(
     let mut asking = JoinSet::new();
     loop {
         for gateway in waiting.by_ref().take(AT_ONCE - asking.len()) {
-            let token = token.cloned();
-            asking.spawn(async move { (gateway, gateway_request::report(gateway, token).await) });
+            let (token, kinds) = headers.clone();
+            asking.spawn(async move { (gateway, gateway_request::report(gateway, token, kinds).await) });
         }
         let Some(mut answered) = asking.join_next().await else { return };
         loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::InvalidUri;
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::api::gateway_report::{GatewayReport, PATH};
+use crate::api::gateway_report::{GatewayReport, KINDS_HEADER, PATH};
 
 /// Timeout of a report, from the first SYN to the last byte: the gateway has the report ready.
 const REPORT_PATIENCE: Duration = Duration::from_secs(2);
@@ -51,16 +51,24 @@ pub enum GatewayRequestError {
     Silent(Duration),
 }
 
-/// The gateway's current report. `token` is sent as `Authorization`.
+/// The gateway's current report. `token` is sent as `Authorization`, and `kinds` are those that the controller reads.
 pub(super) async fn report(
     gateway: SocketAddr,
     token: Option<HeaderValue>,
+    kinds: Option<HeaderValue>,
 ) -> Result<GatewayReport, GatewayRequestError> {
-    let (status, body) = get(gateway, PATH, token, MAX_REPORT_BYTES, REPORT_PATIENCE).await?;
+    let mut headers = authorization(token);
+    headers.extend(kinds.map(|kinds| (HeaderName::from_static(KINDS_HEADER), kinds)));
+    let (status, body) = get(gateway, PATH, headers, MAX_REPORT_BYTES, REPORT_PATIENCE).await?;
     if status != StatusCode::OK {
         return Err(GatewayRequestError::Refused(status));
     }
     Ok(GatewayReport::read(&body)?)
+}
+
+/// Headers that show the token, if there is one.
+pub(super) fn authorization(token: Option<HeaderValue>) -> HeaderMap {
+    token.map(|token| (AUTHORIZATION, token)).into_iter().collect()
 }
 
 /// The gateway's answer to a path with a query string, at most `longest` bytes, within `patience` from the first SYN to the last
@@ -68,12 +76,12 @@ pub(super) async fn report(
 pub(super) async fn get(
     gateway: SocketAddr,
     path: &str,
-    token: Option<HeaderValue>,
+    headers: HeaderMap,
     longest: usize,
     patience: Duration,
 ) -> Result<(StatusCode, Bytes), GatewayRequestError> {
     let path = path.parse()?;
-    timeout(patience, exchange(gateway, path, token, longest))
+    timeout(patience, exchange(gateway, path, headers, longest))
         .await
         .map_err(|_| GatewayRequestError::Silent(patience))?
 }
@@ -81,7 +89,7 @@ pub(super) async fn get(
 async fn exchange(
     gateway: SocketAddr,
     path: Uri,
-    token: Option<HeaderValue>,
+    headers: HeaderMap,
     longest: usize,
 ) -> Result<(StatusCode, Bytes), GatewayRequestError> {
     let stream = TokioIo::new(within(CONNECT_PATIENCE, TcpStream::connect(gateway)).await?);
@@ -91,7 +99,7 @@ async fn exchange(
     *request.uri_mut() = path;
     let host = HeaderValue::from_str(&gateway.to_string());
     request.headers_mut().insert(HOST, host.map_err(|error| GatewayRequestError::Body(error.into()))?);
-    request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token)));
+    request.headers_mut().extend(headers);
     let (head, body) = sender.send_request(request).await?.into_parts();
     let body = Limited::new(body, longest).collect().await.map_err(GatewayRequestError::Body)?;
     Ok((head.status, body.to_bytes()))

@@ -42,7 +42,7 @@ use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{StatusWriter, WriteNotice};
 use crate::pipeline::Pipeline;
 use crate::projection::{Authority, GATEWAY_CONTROLLER, Projector};
-use crate::sources::api_server::{self, Wanted, WatchLimits};
+use crate::sources::api_server::{self, KindHints, Wanted, WatchLimits};
 use crate::sources::connection::Connection;
 use crate::sources::{ApiSource, Source, SourceUpdate, Sources};
 use crate::time::wait_until;
@@ -303,10 +303,21 @@ impl LeaderTerm {
         self.problems.set(ProblemSource::Watches, &of_watches);
         // Poll gateways that do not count because they terminate, too: a new Pod may replace them at the same address.
         self.reports.follow(gateway_reports::addresses(self.membership.slices()));
+        self.tell_kinds();
         let mut touched = projection.touched;
         touched.extend(updated);
         touched.append(&mut self.read_reports(&touched));
         self.publish(touched);
+    }
+
+    /// Tells the gateways which kinds there are, so that they need not look for these often.
+    fn tell_kinds(&self) {
+        let Some(kinds) = self.pipeline.sources.local.read_kinds() else { return };
+        let kinds = KindHints::text(&kinds);
+        self.reports.tell_kinds(&kinds);
+        if let Some(own) = &self.options.own_hints {
+            own.hear(&kinds);
+        }
     }
 
     fn all_services(&self) -> BTreeSet<ServiceKey> {
@@ -339,7 +350,7 @@ impl LeaderTerm {
 /// Sources of a term: this cluster and the Karmada control plane, if there is one.
 fn sources(connection: &Connection, options: &ControllerOptions) -> Sources {
     let source = |connection: &Connection, wanted| {
-        let watch = api_server::watch(connection, wanted, WatchLimits::default());
+        let watch = api_server::watch(connection, wanted, WatchLimits::of_controller());
         Source::api(ApiSource::new(connection, watch, options.mass_deletion_hold))
     };
     let service_works = options.projection.fleet.service_works;

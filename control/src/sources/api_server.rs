@@ -20,7 +20,7 @@ mod page;
 mod reflector;
 mod request;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,7 @@ use tokio::task::JoinSet;
 
 use self::cache::{Cache, Start, Subscription, SyncState};
 use self::discovery::Discovery;
+pub use self::discovery::KindHints;
 pub use self::limits::WatchLimits;
 use self::reflector::{Reflector, Requirement};
 use crate::api::kinds::{
@@ -119,7 +120,7 @@ pub struct KindStatus {
     pub heard: Option<Instant>,
     /// How often all its objects were listed.
     pub lists: u64,
-    /// How often a watch was restarted, for any reason. Each lasts ten minutes at most.
+    /// How often a watch was restarted, for any reason. Each lasts 50 minutes at most.
     pub restarts: u64,
     /// Why it cannot be read; `None` while it can.
     pub error: Option<String>,
@@ -152,6 +153,7 @@ pub struct ApiWatch {
     /// Whether there is a GatewayClass of this installation.
     wants_gateways: AtomicBool,
     sync: Arc<SyncState>,
+    discovery: Arc<Discovery>,
     subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
     /// Empty lists of unwatched kinds for the first batch, so that no objects stay that another configuration left in a snapshot.
@@ -161,16 +163,17 @@ pub struct ApiWatch {
 /// Starts to watch the wanted kinds of an API server, on the current Tokio runtime.
 pub fn watch(connection: &Connection, wanted: Wanted, limits: WatchLimits) -> ApiWatch {
     let kinds = KINDS.iter().filter(|row| wanted.includes(row)).count();
+    let discovery = Arc::new(Discovery::new(&limits));
     let watch = ApiWatch {
         plane: wanted.plane,
         gateway_api: wanted.gateway_api,
         wants_gateways: AtomicBool::new(false),
         sync: Arc::new(SyncState::of(kinds)),
+        discovery: Arc::clone(&discovery),
         subscriptions: Vec::new(),
         tasks: JoinSet::new(),
         unwatched: Vec::new(),
     };
-    let discovery = Arc::new(Discovery::new());
     let mut starter = Starter { watch, connection, limits, wanted, discovery, definitions: BTreeMap::new() };
     visit_kinds(&mut starter);
     starter.discover();
@@ -318,6 +321,17 @@ impl ApiWatch {
         let followed = self.subscriptions.iter().filter(|it| it.is_followed()).map(|it| it.status().kind);
         followed.filter(|kind| necessary.contains(kind)).count() == necessary.len()
             && self.gateway_api_is_listed()
+    }
+
+    /// Where to tell it which kinds the controller reads.
+    pub fn hints(&self) -> KindHints {
+        KindHints(Arc::clone(&self.discovery))
+    }
+
+    /// Plurals of the kinds that are read, once it is known which there are.
+    pub fn read_kinds(&self) -> Option<BTreeSet<&'static str>> {
+        let followed = || self.subscriptions.iter().filter(|it| it.is_followed()).map(|it| it.plural());
+        self.gateway_api_is_listed().then(|| followed().collect())
     }
 
     /// Whether to report nothing about the Gateway API, because it is not known to be wanted: no kind of it could ever be read.

@@ -108,6 +108,7 @@ fn http(status: &str, body: &str) -> String {
 async fn a_report_is_read() {
     let (address, serving) = server(http("200 OK", r#"{"node":"gw-1","generation":7,"future":1}"#)).await;
     let mut reports = GatewayReports::start(None);
+    reports.tell_kinds("gateways,services");
     reports.follow(vec![address]);
     reports.changed(false).await;
     assert!(reports.any(Liveness::Answering));
@@ -117,6 +118,7 @@ async fn a_report_is_read() {
     );
     let asked = serving.await.unwrap();
     assert!(asked.starts_with("GET /api/report HTTP/1.1\r\nhost: 127.0.0.1:"), "{asked}");
+    assert!(asked.contains("\r\nsheave-kinds: gateways,services\r\n"), "{asked}");
 }
 
 #[tokio::test]
@@ -176,7 +178,7 @@ async fn other_answers_are_no_reports() {
         ("SSH-2.0-x\r\n".to_owned(), "invalid HTTP version parsed"),
     ] {
         let (address, _serving) = server(answer).await;
-        let error = gateway_request::report(address, None).await.unwrap_err().to_string();
+        let error = gateway_request::report(address, None, None).await.unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }

@@ -81,6 +81,7 @@ pub(super) trait Subscription: Send + Sync {
     /// The Problem that this is where Gateways are wanted: without the kind, they serve less than their definitions promise.
     fn absence(&self) -> Option<Problem>;
     fn is_built_in(&self) -> bool;
+    fn plural(&self) -> &'static str;
 }
 
 /// Objects of a list in progress, and those that cannot be decoded.
@@ -455,6 +456,10 @@ impl<K: Kind> Subscription for Cache<K> {
 
     fn is_built_in(&self) -> bool {
         K::ROW.resource.is_built_in()
+    }
+
+    fn plural(&self) -> &'static str {
+        K::ROW.resource.plural
     }
 }
 

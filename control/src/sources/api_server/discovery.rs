@@ -1,10 +1,11 @@
 //! Definitions that an administrator may install or remove at any time: which of them the API server has, and in which version.
 //!
-//! One task asks for all kinds of a watch, so that a cluster without the Gateway API costs each gateway two requests a minute. It asks
-//! until it has found every definition, and again when a kind turns out to be gone.
+//! One task asks for all kinds of a watch, less and less often, and only for those that it has not found yet: most clusters lack some for
+//! ever, and a thousand gateways ask. It asks again at once when a kind turns out to be gone, or when the controller reads one that is
+//! missing here ([`KindHints`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,17 +13,14 @@ use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::limits::{WatchLimits, spread};
 use super::list::patience;
 use super::request::{RequestFailure, get};
-use crate::api::kinds::Definition;
+use crate::api::kinds::{Definition, KINDS};
 use crate::backoff::Backoff;
 use crate::sources::connection::Connection;
-
-/// Longest pause between requests while a definition is missing, in multiples of the first one.
-const LONGEST_PAUSE: u32 = 6;
 
 /// What the API server has of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +41,53 @@ type Found = BTreeMap<&'static str, Availability>;
 pub(super) struct Discovery {
     found: watch::Sender<Found>,
     refresh: Notify,
+    heard: Heard,
     /// Whether any kind of the definitions could be read.
     readable: AtomicBool,
     denial_logged: AtomicBool,
+}
+
+/// Which kinds the controller reads, by plural.
+#[derive(Debug)]
+struct Heard {
+    kinds: watch::Sender<BTreeSet<&'static str>>,
+    /// Time of the last change.
+    changed: Mutex<Option<Instant>>,
+    /// Shortest time between changes: whoever may ask for the report of a gateway can send hints.
+    pace: Duration,
+}
+
+/// Takes from the controller which kinds it reads, so that a gateway which lacks one of them looks for it at once.
+#[derive(Clone, Debug)]
+pub struct KindHints(pub(super) Arc<Discovery>);
+
+impl KindHints {
+    /// Separator of plurals.
+    const SEPARATOR: char = ',';
+
+    /// Text of the plurals, for [`Self::hear`].
+    pub fn text(plurals: &BTreeSet<&'static str>) -> String {
+        plurals.iter().copied().collect::<Vec<_>>().join(&Self::SEPARATOR.to_string())
+    }
+
+    /// Records the kinds that the controller reads; unknown ones are ignored.
+    pub fn hear(&self, text: &str) {
+        let known = |plural: &str| KINDS.iter().map(|row| row.resource.plural).find(|known| *known == plural);
+        let Heard { kinds, changed, pace } = &self.0.heard;
+        let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.is_some_and(|changed| changed.elapsed() < *pace) {
+            return;
+        }
+        let told: BTreeSet<&str> = text.split(Self::SEPARATOR).filter_map(known).collect();
+        let differs = kinds.send_if_modified(|kinds| {
+            let differs = *kinds != told;
+            *kinds = told;
+            differs
+        });
+        if differs {
+            *changed = Some(Instant::now());
+        }
+    }
 }
 
 /// Answer for an API group.
@@ -73,10 +115,12 @@ struct NamedResource {
 }
 
 impl Discovery {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(limits: &WatchLimits) -> Self {
+        let (kinds, changed) = (watch::Sender::new(BTreeSet::new()), Mutex::new(None));
         Self {
             found: watch::Sender::new(Found::new()),
             refresh: Notify::new(),
+            heard: Heard { kinds, changed, pace: limits.relist },
             readable: AtomicBool::new(false),
             denial_logged: AtomicBool::new(false),
         }
@@ -104,6 +148,26 @@ impl Discovery {
         self.refresh.notify_one();
     }
 
+    /// Waits until the controller reads a kind of `lacking` that is not in `heeded`, and then adds all of these. Cancel safe.
+    pub(super) async fn hinted(
+        &self,
+        lacking: &BTreeSet<&'static str>,
+        heeded: &mut BTreeSet<&'static str>,
+    ) {
+        let mut kinds = self.heard.kinds.subscribe();
+        loop {
+            let told: BTreeSet<_> = kinds.borrow_and_update().intersection(lacking).copied().collect();
+            let is_new = !told.is_subset(heeded);
+            *heeded = told;
+            if is_new {
+                return;
+            }
+            if kinds.changed().await.is_err() {
+                std::future::pending().await
+            }
+        }
+    }
+
     /// Records that a kind could be read.
     pub(super) fn is_readable(&self) {
         self.readable.store(true, Ordering::Relaxed);
@@ -126,16 +190,22 @@ impl Discovery {
         limits: WatchLimits,
         definitions: Vec<Definition>,
     ) {
-        let mut absent = Backoff::new(limits.absent, limits.absent * LONGEST_PAUSE);
+        let mut absent = Backoff::new(limits.absent, limits.undefined);
         let mut failing = Backoff::new(limits.first_pause, limits.longest_pause);
+        let mut known = Found::new();
+        let mut heeded = BTreeSet::new();
         loop {
-            let pause = match find(&connection.reader(), &definitions, &limits).await {
+            let is_lacking =
+                |it: &&Definition| !matches!(known.get(it.plural), Some(Availability::Served(_)));
+            let lacking: Vec<Definition> = definitions.iter().filter(is_lacking).copied().collect();
+            let pause = match find(&connection.reader(), &lacking, &limits).await {
                 Ok(found) => {
                     failing.reset();
-                    let is_complete = found.values().all(|it| matches!(it, Availability::Served(_)));
-                    if self.publish(found) {
+                    known.extend(found);
+                    if self.publish(known.clone()) {
                         absent.reset();
                     }
+                    let is_complete = known.values().all(|it| matches!(it, Availability::Served(_)));
                     if is_complete { Duration::MAX } else { absent.pause(None) }
                 }
                 // Lists will show what is there.
@@ -153,9 +223,17 @@ impl Discovery {
                     failing.pause(failure.retry_after())
                 }
             };
+            let lacking: BTreeSet<_> = lacking.iter().map(|it| it.plural).collect();
             tokio::select! {
                 () = sleep(pause) => {}
-                () = self.refresh.notified() => sleep(spread(limits.first_pause)).await,
+                () = self.refresh.notified() => {
+                    known.clear();
+                    sleep(spread(limits.first_pause)).await;
+                }
+                () = self.hinted(&lacking, &mut heeded) => {
+                    absent.reset();
+                    sleep(limits.some_of_relist()).await;
+                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Reflector of one kind: lists it, watches it, and after each failure decides how to continue and how long to pause.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +87,8 @@ pub(super) struct Reflector<K: Kind> {
     bookmarks: bool,
     /// Since when the server has refused the kind, or watches of it.
     refused: Option<Instant>,
+    /// The kind, if it was asked for because the controller reads it.
+    heeded: BTreeSet<&'static str>,
 }
 
 impl<K: Kind> Reflector<K> {
@@ -109,6 +112,7 @@ impl<K: Kind> Reflector<K> {
             listed: false,
             bookmarks: false,
             refused: None,
+            heeded: BTreeSet::new(),
         }
     }
 
@@ -192,8 +196,19 @@ impl<K: Kind> Reflector<K> {
                 Err(failure) => {
                     self.watches.excuse();
                     let pause = self.settle(&failure).await;
-                    sleep(pause).await;
+                    self.rest(pause).await;
                 }
+            }
+        }
+    }
+
+    /// Pauses, but no longer than until the controller reads the kind.
+    async fn rest(&mut self, pause: Duration) {
+        let Some(Requirement { discovery, .. }) = &self.requires else { return sleep(pause).await };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = discovery.hinted(&BTreeSet::from([K::ROW.resource.plural]), &mut self.heeded) => {
+                sleep(self.limits.some_of_relist().min(pause)).await;
             }
         }
     }
@@ -260,7 +275,7 @@ impl<K: Kind> Reflector<K> {
         // The server forgets versions from time to time, for example across an outage, but not that of a list that was just made.
         if forgotten && !self.listed && self.watches != Watches::Polled {
             (self.watches, self.listed) = (Watches::Fail(Instant::now()), true);
-            sleep(self.limits.relist.mul_f64(fastrand::f64())).await;
+            sleep(self.limits.some_of_relist()).await;
             return true;
         }
         sleep(pause).await;
@@ -331,7 +346,8 @@ impl<K: Kind> Reflector<K> {
 
     /// Runs one watch, and advances `version` with its events.
     async fn watch(&mut self, version: &mut String) -> End {
-        let asked = if self.bookmarks { self.limits.bookmarked_watch } else { self.limits.watch };
+        let lasting = self.limits.lasting_watch(self.requires.is_some());
+        let asked = if self.bookmarks { lasting } else { self.limits.watch };
         let timeout = spread(asked).as_secs().max(1);
         let params = WatchParams { label_selector: selector::<K>(), ..Default::default() };
         let request = Request::new(&self.path).watch(&params, version);
@@ -432,13 +448,14 @@ impl<K: Kind> Reflector<K> {
                 if self.requires.is_some() {
                     self.kept.excuse();
                 }
-                let left = self.limits.refused.saturating_sub(self.refused_for(failure));
+                let refused = self.refused_for(failure);
+                let left = self.limits.refused.saturating_sub(refused);
                 if left.is_zero() {
                     let problem = kind_problems::denied(&K::ROW, message);
                     if self.kept.is_denied(problem.clone()) {
                         self.log_denial(&problem);
                     }
-                    if self.requires.is_some() { spread(self.limits.absent * 3) } else { pause }
+                    if self.requires.is_some() { self.limits.while_refused(refused) } else { pause }
                 } else {
                     pause.min(left)
                 }

@@ -2,12 +2,13 @@
 //! queries.
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use sheave_control::api::gateway_report::{self, GatewayReport, TRACE_PATH, Trouble, TroubledFrontend};
 use sheave_control::api::problem::Problem;
+use sheave_control::sources::api_server::KindHints;
 use sheave_control::sources::connection::Connection;
 use sheave_model::FrontendAddr;
 use tokio::net::TcpListener;
@@ -71,16 +72,19 @@ pub fn guard(
     listener.map(|listener| GuardedListener::new(listener, page, guard, connection)).transpose()
 }
 
+/// What the controller is answered, and where its hints go.
+type Told = (watch::Receiver<GatewayReport>, Option<KindHints>);
+
 /// Serves the controller on `listener` until the result is dropped. Without authorization it only serves the report, since status,
 /// explanations and traces reveal and cost more. Traces need a right of their own.
 pub fn serve(
     listener: GuardedListener,
-    report: watch::Receiver<GatewayReport>,
+    told: Told,
     queries: QuerySender,
     looking: &LookingPages,
     connections: Connections,
 ) -> Server {
-    let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(report);
+    let router = Router::new().route(gateway_report::PATH, get(answer)).with_state(told);
     let router = if listener.is_open() {
         router
     } else {
@@ -90,7 +94,11 @@ pub fn serve(
     listener.serve(router, connections)
 }
 
-async fn answer(State(report): State<watch::Receiver<GatewayReport>>) -> Response {
+async fn answer(State((report, hints)): State<Told>, headers: HeaderMap) -> Response {
+    let kinds = headers.get(gateway_report::KINDS_HEADER).and_then(|kinds| kinds.to_str().ok());
+    if let Some((hints, kinds)) = hints.zip(kinds) {
+        hints.hear(kinds);
+    }
     let report = report.borrow().clone();
     ([(header::CACHE_CONTROL, "no-store")], Json(report)).into_response()
 }

@@ -32,6 +32,7 @@ impl Bench {
             gateway_api: GatewayApiMode::Off,
             wants_gateways: AtomicBool::default(),
             sync: Arc::new(SyncState::of(1)),
+            discovery: Arc::new(Discovery::new(&WatchLimits::default())),
             subscriptions: Vec::new(),
             tasks: JoinSet::new(),
             unwatched: Vec::new(),
@@ -214,7 +215,7 @@ async fn a_server_that_refuses_everything_as_it_starts_is_not_said_to_lack_right
 async fn the_watches_of_a_server_that_sends_bookmarks_last_for_minutes() {
     let hour = Duration::from_secs(3600);
     for (server, most) in
-        [(MemoryServer::new(&["a"]), 3600 / 25), (MemoryServer::new(&["a"]).with_bookmarks(), 3600 / 300 + 2)]
+        [(MemoryServer::new(&["a"]), 3600 / 25), (MemoryServer::new(&["a"]).with_bookmarks(), 3600 / 600 + 2)]
     {
         let mut bench = Bench::start(server.clone());
         bench.until_known("the first list", BOUND).await.unwrap();
@@ -222,6 +223,26 @@ async fn the_watches_of_a_server_that_sends_bookmarks_last_for_minutes() {
         let watches = server.requests().watches;
         assert!(watches <= most, "{watches} watches in an hour");
         assert_eq!(bench.status().lists, 1);
+    }
+}
+
+#[test]
+fn a_thousand_gateways_renew_at_most_ten_watches_a_second() {
+    let limits = WatchLimits::default();
+    for plane in [ControlPlane::Local, ControlPlane::Karmada] {
+        let gateway_api = GatewayApiMode::Auto;
+        let wanted = Wanted { pools: true, gateway_api, service_works: true, ..Wanted::of(plane) };
+        let rates: Vec<(&str, f64)> = KINDS
+            .iter()
+            .filter(|row| wanted.includes(row))
+            .map(|row| {
+                let shortest = limits.lasting_watch(wanted.definition(row).is_some());
+                // It lasts for up to twice that.
+                (row.resource.kind, 1000.0 / (1.5 * shortest.as_secs_f64()))
+            })
+            .collect();
+        let sum: f64 = rates.iter().map(|(_, rate)| rate).sum();
+        assert!(sum <= 10.0, "{sum}: {rates:?}");
     }
 }
 

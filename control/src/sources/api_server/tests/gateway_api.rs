@@ -1,7 +1,15 @@
 //! Kinds of the Gateway API, whose definitions an administrator may install or remove at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Ready, ready};
+use std::io;
 use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use kube::Client;
+use kube::client::Body;
+use tower_service::Service;
 
 use super::*;
 use crate::api::kinds::GatewayClasses;
@@ -23,8 +31,10 @@ struct ServerState {
     served: BTreeMap<String, BTreeSet<&'static str>>,
     denied: BTreeSet<&'static str>,
     objects: BTreeMap<&'static str, Vec<Value>>,
-    /// Paths that were requested.
-    asked: BTreeSet<String>,
+    /// How often each path was requested.
+    asked: BTreeMap<String, u32>,
+    /// What the last watch of each kind asked for in seconds, if watches send bookmarks.
+    watches: Option<BTreeMap<String, u64>>,
     discovery_fails: bool,
 }
 
@@ -42,7 +52,13 @@ impl Server {
     }
 
     fn asked(&self) -> BTreeSet<String> {
-        self.state.lock().unwrap().asked.clone()
+        self.state.lock().unwrap().asked.keys().cloned().collect()
+    }
+
+    /// How often each group was asked for, in this order.
+    fn asked_for(&self, groups: [&str; 2]) -> [u32; 2] {
+        let asked = &self.state.lock().unwrap().asked;
+        groups.map(|group| asked.get(&format!("/apis/{group}")).copied().unwrap_or_default())
     }
 
     async fn start(&self) -> Stub {
@@ -52,7 +68,7 @@ impl Server {
 
     fn answer(&self, asked: &Asked) -> Reply {
         let mut state = self.state.lock().unwrap();
-        state.asked.insert(asked.path.clone());
+        *state.asked.entry(asked.path.clone()).or_default() += 1;
         let segments: Vec<&str> = asked.path.split('/').skip(1).collect();
         match segments.as_slice() {
             ["apis", group] => state.group(group),
@@ -96,12 +112,33 @@ impl ServerState {
         Reply::of(200, &json!({"kind": "APIResourceList", "resources": resources}))
     }
 
-    fn objects_of(&self, plural: &str, asked: &Asked) -> Reply {
+    fn objects_of(&mut self, plural: &str, asked: &Asked) -> Reply {
+        if let Some(watches) = self.watches.as_mut().filter(|_| asked.is_watch() && !asked.streams()) {
+            let before = watches.insert(plural.to_owned(), asked.query["timeoutSeconds"].parse().unwrap());
+            let bookmark = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "100"}}});
+            return Reply { hangs: before.is_some(), ..Reply::lines([bookmark]) };
+        }
         if asked.streams() || asked.is_watch() {
             return nothing(asked);
         }
         let items = self.objects.get(plural).cloned().unwrap_or_default();
         Reply::of(200, &json!({"metadata": {"resourceVersion": "100"}, "items": items}))
+    }
+}
+
+/// Without sockets, for simulated time.
+impl Service<Request<Body>> for Server {
+    type Response = Response<Body>;
+    type Error = io::Error;
+    type Future = Ready<io::Result<Response<Body>>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Reply { status, body, .. } = self.answer(&Asked::of(request.uri().path()));
+        ready(Ok(Response::builder().status(status).body(Body::from(body.into_bytes())).unwrap()))
     }
 }
 
@@ -353,4 +390,100 @@ async fn switched_off_nothing_is_asked_for_and_objects_of_a_snapshot_go() {
     assert!(watch.gateway_api_is_listed());
     let asked = server.asked();
     assert!(!asked.iter().any(|path| path.contains("gateway") || path.contains("namespaces")), "{asked:?}");
+}
+
+/// A gateway that hears nothing of its controller, and a controller.
+#[tokio::test(start_paused = true)]
+async fn definitions_that_stay_missing_are_asked_for_ever_less() {
+    const GROUPS: [&str; 2] = ["gateway.networking.k8s.io", "multicluster.x-k8s.io"];
+    let day = Duration::from_secs(24 * 3600);
+    for (limits, longest) in [(WatchLimits::default(), 600), (WatchLimits::of_controller(), 60)] {
+        for installed in [false, true] {
+            let server = Server::default();
+            if installed {
+                server.serve(V1, &ALL);
+            }
+            let discovery = Arc::new(Discovery::new(&limits));
+            let definitions = KINDS.iter().filter_map(|row| row.definition).collect();
+            let connection = Connection::by(Client::new(server.clone(), "default"));
+            let following = discovery.follow(connection, limits, definitions);
+            assert!(tokio::time::timeout(day, following).await.is_err());
+            let [gateways, imports] = server.asked_for(GROUPS);
+            let least = 24 * 3600 / longest;
+            assert!((least..=2 * least + 10).contains(&imports), "{imports} in a day");
+            // What was found is asked for again only when it is gone.
+            assert_eq!(gateways, if installed { 1 } else { imports });
+        }
+    }
+}
+
+/// Limits of a gateway that looks for what is missing, or refused, on its own after this test.
+const PATIENT: WatchLimits =
+    WatchLimits { absent: Duration::from_secs(600), undefined: Duration::from_secs(6000), ..LIMITS };
+
+#[tokio::test]
+async fn what_the_controller_reads_is_looked_for_at_once_and_once() {
+    let server = Server::default();
+    let stub = server.start().await;
+    let mut watch = super::watch(&Connection::to(&stub.url), wanted(GatewayApiMode::Auto), PATIENT);
+    let mut store = Store::default();
+    soon(watch.next()).await.unwrap();
+    let told = KindHints::text(&BTreeSet::from(["services", "gateways", "gatewayclasses"]));
+    assert_eq!(told, "gatewayclasses,gateways,services");
+    let hints = watch.hints();
+    let hear = async |text: &str| {
+        // More than the shortest time between hints, and than their delay.
+        for _ in 0..10 {
+            hints.hear(text);
+            tokio::time::sleep(LIMITS.relist * 2).await;
+        }
+    };
+    let asked = || server.asked_for(["gateway.networking.k8s.io", "multicluster.x-k8s.io"]);
+    hear("services,nodes,widgets").await;
+    assert_eq!(asked(), [1, 1], "the controller reads nothing that is missing");
+    hear(&told).await;
+    assert_eq!(asked(), [2, 2], "it was asked for once, in vain");
+    server.serve(V1, &["gatewayclasses", "gateways"]);
+    hear("services").await;
+    hear(&told).await;
+    until(&mut watch, &mut store, |watch, _| watch.reads_gateways()).await;
+    assert_eq!(asked(), [3, 3]);
+}
+
+#[tokio::test]
+async fn a_kind_that_was_refused_is_asked_for_as_soon_as_the_controller_reads_it() {
+    let server = Server::default();
+    server.serve(V1, &ALL);
+    server.deny(&ALL);
+    let stub = server.start().await;
+    let mut watch = super::watch(&Connection::to(&stub.url), wanted(GatewayApiMode::Auto), PATIENT);
+    let mut store = Store::default();
+    until(&mut watch, &mut store, |watch, _| watch.gateway_api_is_listed()).await;
+    server.state.lock().unwrap().denied.clear();
+    tokio::time::sleep(LIMITS.refused * 5).await;
+    assert!(!watch.reads_gateways());
+    watch.hints().hear(&ALL.join(","));
+    until(&mut watch, &mut store, |watch, _| watch.reads_gateways()).await;
+}
+
+#[tokio::test]
+async fn watches_of_optional_kinds_last_longer() {
+    let server = Server::default();
+    server.serve(V1, &ALL);
+    server.state.lock().unwrap().watches = Some(BTreeMap::new());
+    let stub = server.start().await;
+    let limits = WatchLimits {
+        bookmarked_watch: Duration::from_secs(100),
+        optional_watch: Duration::from_secs(1000),
+        ..LIMITS
+    };
+    let mut watch = super::watch(&Connection::to(&stub.url), wanted(GatewayApiMode::Auto), limits);
+    let mut store = Store::default();
+    until(&mut watch, &mut store, |_, _| {
+        let state = server.state.lock().unwrap();
+        let asked = |plural| state.watches.iter().flatten().find(|(it, _)| *it == plural).map(|(_, it)| *it);
+        let has = |plural, shortest: u64| asked(plural).is_some_and(|it| (shortest..=2 * shortest).contains(&it));
+        has("services", 100) && has("nodes", 100) && has("gateways", 1000) && has("namespaces", 1000)
+    })
+    .await;
 }

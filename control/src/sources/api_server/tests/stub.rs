@@ -18,6 +18,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// A request without a query.
+    pub(super) fn of(path: &str) -> Self {
+        asked(&format!("GET {path} "))
+    }
+
     pub(super) fn is_watch(&self) -> bool {
         self.query.contains_key("watch")
     }
