@@ -72,6 +72,7 @@ use self::service_health::{Fault, GatewayScope, Live, ServiceState};
 use self::shared_addresses::LocalSharing;
 pub use self::shared_addresses::SharedAddresses;
 pub(crate) use self::source_ranges::SOURCE_RANGES_OF_SERVICE;
+pub use self::published::Published;
 pub use self::status::{
     ClusterState, DrainReason, IP_MODE, Ingress, LoadBalancerStatus, MemberClusterStatus, MultiClusterStatus,
     NoEndpoints, PortStatus, ResolvedRefs, port_error,
@@ -135,6 +136,10 @@ pub struct Projector {
     changed_nodes: BTreeSet<IpAddr>,
     names: NameInterner,
     services: BTreeMap<ServiceKey, ProjectedService>,
+    /// What writes publish that were sent and that the objects do not show yet.
+    sent: BTreeMap<ServiceKey, Published>,
+    /// Objects whose `sent` has changed since the last projection.
+    sent_changed: BTreeSet<ServiceKey>,
     /// Keys of `services` that have a status.
     published: BTreeSet<ServiceKey>,
     health_checks: HealthChecks,
@@ -208,6 +213,8 @@ impl Projector {
             changed_nodes: BTreeSet::new(),
             names: NameInterner::default(),
             services: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            sent_changed: BTreeSet::new(),
             published: BTreeSet::new(),
             health_checks: HealthChecks::default(),
             frontends: BTreeMap::new(),
@@ -241,6 +248,15 @@ impl Projector {
             std::mem::replace(&mut self.options.fleet.authority, authority) != authority;
     }
 
+    /// Sets what writes publish that were sent and may take effect, beyond what the objects of the next projection publish. It belongs
+    /// to these objects until then.
+    pub fn set_sent(&mut self, sent: BTreeMap<ServiceKey, Published>) {
+        let (before, now) = (&self.sent, &sent);
+        let differs = |key: &&ServiceKey| before.get(*key) != now.get(*key);
+        self.sent_changed.extend(before.keys().chain(now.keys()).filter(differs).cloned());
+        self.sent = sent;
+    }
+
     /// Sets the options from the next projection on. Node, cluster, class, role and authority keep their values, because earlier
     /// allocations and statuses depend on them.
     pub fn set_options(&mut self, options: Options) {
@@ -259,6 +275,7 @@ impl Projector {
             Dirty::Services(keys) | Dirty::Shared(keys) => keys.clone(),
             Dirty::Nothing | Dirty::Everything => BTreeSet::new(),
         };
+        keys.append(&mut self.sent_changed);
         let first = !std::mem::replace(&mut self.started, true);
         let reconfigured = std::mem::take(&mut self.options_changed);
         let unknown = first || reconfigured || *dirty == Dirty::Everything;

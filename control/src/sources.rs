@@ -243,6 +243,11 @@ impl Source {
         }
     }
 
+    /// When an API server was last heard about a kind.
+    pub fn heard(&self, kind: &str) -> Option<Instant> {
+        self.kinds().into_iter().find(|status| status.kind == kind)?.heard
+    }
+
     /// Plurals of the kinds that are read from an API server, once it is known which there are.
     pub fn read_kinds(&self) -> Option<BTreeSet<&'static str>> {
         self.api_server().filter(|api| api.is_listed())?.watch().read_kinds()

@@ -150,7 +150,7 @@ fn publisher(server: &ApiServer, handle: &Handle) -> StatusWriter {
 
 fn start(connection: &Connection, handle: &Handle) -> StatusWriter {
     let _inside = handle.enter();
-    StatusWriter::start(connection, Ownership::default(), || Some(Duration::MAX))
+    StatusWriter::start(connection, Ownership::default(), SentStatuses::default(), || Some(Duration::MAX))
 }
 
 fn statement() -> DesiredStatus {

@@ -5,6 +5,7 @@ pub mod next_step;
 mod patch;
 mod queue;
 mod request;
+mod sent;
 mod target;
 mod write_notice;
 
@@ -17,6 +18,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use self::queue::{Now, WriteJob, WriteQueue};
 use self::request::request;
+pub use self::sent::{Deciding, SentStatuses};
+use self::sent::WriteId;
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
 use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};
@@ -45,11 +48,13 @@ pub struct StatusWriter {
 }
 
 impl StatusWriter {
-    /// Starts the writer. Must be called within a Tokio runtime. Before each write, `leadership` returns the time in which
-    /// writing is allowed, which limits the write. Once it returns `None`, all desired states so far are dropped.
+    /// Starts the writer, which records in `sent` what it sends. Must be called within a Tokio runtime. Before each write, `leadership`
+    /// returns the time in which writing is allowed, which limits the write. Once it returns `None`, all desired states so far are
+    /// dropped.
     pub fn start(
         connection: &Connection,
         ownership: Ownership,
+        sent: SentStatuses,
         leadership: impl Fn() -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
         let (commands, received) = mpsc::unbounded_channel();
@@ -58,7 +63,7 @@ impl StatusWriter {
             services: ApiWriter::new(connection, ownership.field_manager()),
             gateway_api: ApiWriter::new(connection, ownership.gateway_field_manager()),
         };
-        let work = work(writers, WriteQueue::new(ownership), leadership, received, notify);
+        let work = work(writers, (WriteQueue::new(ownership), sent), leadership, received, notify);
         let task = tokio::spawn(work).abort_handle();
         Self { commands, notices, task }
     }
@@ -144,14 +149,26 @@ impl FieldManagers {
     }
 }
 
+impl Command {
+    fn apply(self, queue: &mut WriteQueue) {
+        match self {
+            Self::Set(target, subject) => queue.set_desired(target, subject, now()),
+            Self::Forget(target) => queue.forget(&target),
+            Self::SetExport(key, desired) => queue.set_export(key, desired),
+            Self::ForgetExport(key) => queue.forget_export(key),
+        }
+    }
+}
+
 async fn work(
     writers: FieldManagers,
-    mut queue: WriteQueue,
+    (mut queue, sent): (WriteQueue, SentStatuses),
     leadership: impl Fn() -> Option<Duration>,
     mut commands: mpsc::UnboundedReceiver<Command>,
     notify: mpsc::UnboundedSender<WriteNotice>,
 ) {
-    let mut writes: JoinSet<(WriteJob, ApiAnswer)> = JoinSet::new();
+    let mut decisions = sent.decisions();
+    let mut writes: JoinSet<(WriteJob, Option<WriteId>, ApiAnswer)> = JoinSet::new();
     let mut lists: JoinSet<ExportList> = JoinSet::new();
     let mut reads: JoinSet<LeaseRead> = JoinSet::new();
     loop {
@@ -160,14 +177,20 @@ async fn work(
                 queue.drop_everything();
                 break;
             };
-            let Some(job) = queue.next(now()) else { break };
+            let next = || {
+                while let Ok(command) = commands.try_recv() {
+                    command.apply(&mut queue);
+                }
+                queue.next(now())
+            };
+            let Some((job, id)) = sent.send(next) else { break };
             let (writer, deadline) =
                 (writers.of(&job.target).clone(), Instant::now() + rest.min(API_TIMEOUT));
             writes.spawn(async move {
                 // On a busy machine the task may start late.
                 let rest = deadline.saturating_duration_since(Instant::now());
                 let answer = writer.send(request(&job, &writer), rest).await;
-                (job, answer)
+                (job, id, answer)
             });
         }
         if queue.start_list(now()) {
@@ -185,14 +208,13 @@ async fn work(
         }
         tokio::select! {
             command = commands.recv() => match command {
-                Some(Command::Set(target, subject)) => queue.set_desired(target, subject, now()),
-                Some(Command::Forget(target)) => queue.forget(&target),
-                Some(Command::SetExport(key, desired)) => queue.set_export(key, desired),
-                Some(Command::ForgetExport(key)) => queue.forget_export(key),
+                Some(command) => command.apply(&mut queue),
                 None => return,
             },
+            _ = decisions.changed() => {}
             Some(done) = writes.join_next() => {
-                let (job, answer) = ended(done);
+                let (job, id, answer) = ended(done);
+                sent.answered(id, &job.target, &answer);
                 queue.finished(&job, answer, now());
             }
             Some(done) = lists.join_next() => queue.listed(ended(done), now()),

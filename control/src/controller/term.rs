@@ -39,7 +39,7 @@ use crate::api::problem::{ObjectRef, ProblemChanges, ProblemSet};
 use crate::api::store::{Change, ControlPlane, Delta, ServiceKey};
 use crate::controller::service_exports::Outdated;
 use crate::controller::service_object::ServiceObject;
-use crate::controller::status_writer::{StatusWriter, WriteNotice};
+use crate::controller::status_writer::{SentStatuses, StatusWriter, WriteNotice};
 use crate::pipeline::Pipeline;
 use crate::projection::{Authority, GATEWAY_CONTROLLER, Projector};
 use crate::sources::api_server::{self, KindHints, Wanted, WatchLimits};
@@ -96,6 +96,8 @@ pub(super) struct LeaderTerm {
     gateway_statuses: GatewayStatuses,
     hold: StartupHold,
     writer: StatusWriter,
+    /// What the writers of both API servers have sent.
+    sent: SentStatuses,
     write_failures: WriteFailures,
     /// MultiClusterServices whose endpoints Karmada currently does not collect.
     outdated: BTreeMap<ServiceKey, Outdated>,
@@ -116,7 +118,9 @@ impl LeaderTerm {
         let may_write = leadership.clone();
         let controller = options.projection.gateway_controller.as_deref().unwrap_or(GATEWAY_CONTROLLER);
         let ownership = options.ownership.clone().with_gateway_controller(controller);
-        let writer = StatusWriter::start(connection, ownership, move || may_write.remaining());
+        let sent = SentStatuses::default();
+        let writer =
+            StatusWriter::start(connection, ownership, sent.clone(), move || may_write.remaining());
         let events = EventRecorder::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();
         let mut pipeline =
@@ -141,6 +145,7 @@ impl LeaderTerm {
             gateway_statuses: GatewayStatuses::default(),
             hold: StartupHold::Idle,
             writer,
+            sent,
             write_failures: WriteFailures::default(),
             outdated: BTreeMap::new(),
             pools: BTreeSet::new(),
@@ -152,7 +157,8 @@ impl LeaderTerm {
     /// Runs until dropped, or until a component breaks.
     pub(super) async fn run(&mut self, publish: &watch::Sender<ControllerStatus>) -> Broken {
         loop {
-            let due = [self.pipeline.due(), self.membership.due()].into_iter().flatten().min();
+            let due = [self.pipeline.due(), self.membership.due(), self.sent.due(Instant::now())];
+            let due = due.into_iter().flatten().min();
             let held_publish = self.hold.due();
             let await_poll = self.announcements.await_poll();
             tokio::select! {
@@ -166,6 +172,7 @@ impl LeaderTerm {
                     KarmadaEvent::Broken(broken) => return broken,
                 },
                 () = wait_until(due) => self.update(BTreeSet::new()),
+                () = self.sent.rejected() => self.update(BTreeSet::new()),
                 () = wait_until(held_publish) => self.publish(BTreeSet::new()),
                 () = self.reports.changed(await_poll) => self.republish(),
                 () = changed(&mut self.own_gateway) => self.republish(),
@@ -248,7 +255,7 @@ impl LeaderTerm {
     fn on_karmada_lease(&mut self) {
         let Some(karmada) = &mut self.karmada else { return };
         if karmada.is_to_restart_writer() {
-            let events = karmada.restart_writer(&self.options);
+            let events = karmada.restart_writer(&self.options, &self.sent);
             self.outdated.clear();
             for object in self.write_failures.forget_fleet() {
                 self.problems.set(ProblemSource::Writes(object), []);
@@ -292,9 +299,18 @@ impl LeaderTerm {
 
     /// Projects the changes in the store and writes the results, and those of the Services in `updated`.
     fn update(&mut self, updated: BTreeSet<ServiceKey>) {
+        let _deciding = self.sent.decide();
         for change in self.membership.update(Instant::now()) {
             self.pipeline.store.apply(change);
         }
+        let sources = &self.pipeline.sources;
+        let heard = |key: &ServiceKey| {
+            let is_of_fleet = key.source == FrontendSource::MultiClusterService;
+            let source = if is_of_fleet { sources.karmada.as_ref()? } else { &sources.local };
+            source.heard(key.object().kind)
+        };
+        let unseen = self.sent.unseen(self.pipeline.objects(), heard);
+        self.pipeline.projector.set_sent(unseen);
         let projection = self.pipeline.project();
         self.problems.apply(&projection.problem_changes);
         let api_servers = self.pipeline.sources.api_servers();

@@ -37,24 +37,24 @@ pub(super) struct AllocatedAddresses {
 }
 
 /// Releases what the Service may not keep, and holds the addresses in its status. Except at the start, when all Services are
-/// projected, a status may still contain an address that was released and belongs to another Service now. Called before any
-/// [`allocate`] of a pass.
+/// projected, a status may still contain an address that was released and belongs to another Service now. `reserved` has those of
+/// its status and of writes that may change it. Called before any [`allocate`] of a pass.
 pub(super) fn prepare(
     plan: &Plan,
     known: RequestContext<'_>,
     role: &Role,
-    starting: bool,
+    (reserved, starting): (Vec<IpAddr>, bool),
     allocator: &mut Allocator,
 ) {
     if !plan.is_load_balancer() {
         allocator.release(plan.key());
-        return allocator.reserve(plan.key(), plan.requests.status.addresses.clone());
+        return allocator.reserve(plan.key(), reserved);
     }
     match role {
         Role::Gateway => {}
         Role::Controller { .. } => {
             let request = request(plan, known, role);
-            let Requests { published, node_families, status, .. } = &plan.requests;
+            let Requests { published, node_families, .. } = &plan.requests;
             if allocator.held(plan.key()).is_empty() {
                 let had = allocator.reserved(plan.key());
                 let own = published.iter().copied();
@@ -62,7 +62,7 @@ pub(super) fn prepare(
                 allocator.hold_again(plan.key(), own, *node_families);
             }
             // Addresses released in this pass stay reserved until the status no longer contains them.
-            allocator.reserve(plan.key(), status.addresses.clone());
+            allocator.reserve(plan.key(), reserved);
             allocator.prune(&request);
         }
         Role::Standalone if plan.requests.published.is_empty() => {

@@ -7,21 +7,25 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sheave_model::{FrontendAddr, Protocol};
+use serde::Deserialize as _;
+use serde_json::Value;
+use sheave_model::{FrontendAddr, FrontendSource, Protocol};
 
 use super::gateway_api::conditions::PROGRAMMED;
+use super::gateway_api::sets_of;
 use super::options::{Options, Role};
 use super::status::port_error;
 use super::{class, ports};
-use crate::api::gateway_api::{Gateway, Listener, ListenerSet, ListenerStatus, transport};
+use crate::api::gateway_api::{Gateway, GatewayStatus, Listener, ListenerSet, ListenerStatus, transport};
 use crate::api::names::{self, PORTS_PUBLISHED};
 use crate::api::problem::reason;
 use crate::api::published_ports;
+use crate::api::store::{Objects, ServiceKey};
 use crate::net;
 
-/// Addresses and ports in a status.
+/// Addresses and ports in a status, or in a write of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Published {
+pub struct Published {
     pub(super) addresses: Vec<IpAddr>,
     /// Addresses without a list of ports: every port of the Service counts as listed.
     whole: BTreeSet<IpAddr>,
@@ -40,6 +44,56 @@ impl Published {
             published.add(ingress);
         }
         published
+    }
+
+    /// Claims of an object of the API server, with its metadata; `None` if there is no such object.
+    pub(crate) fn of<'a>(key: &ServiceKey, objects: &'a Objects) -> Option<(&'a ObjectMeta, Self)> {
+        Some(match key.source {
+            FrontendSource::Service => {
+                let service = objects.services.get(key)?;
+                (&service.metadata, Self::read(service.status.as_ref()))
+            }
+            FrontendSource::MultiClusterService => {
+                let service = objects.fleet.services.get(key)?;
+                (&service.metadata, Self::read(service.status.as_ref()))
+            }
+            FrontendSource::Gateway => {
+                let gateway = objects.gateway_api.gateways.get(key)?;
+                (&gateway.metadata, Self::of_gateway(gateway, sets_of(key, &objects.gateway_api)))
+            }
+        })
+    }
+
+    /// Claims of a write of a status. Our writes of Gateways list the ports.
+    pub(crate) fn written(source: FrontendSource, status: &Value) -> Self {
+        match source {
+            FrontendSource::Service | FrontendSource::MultiClusterService => {
+                Self::read(ServiceStatus::deserialize(status).ok().as_ref())
+            }
+            FrontendSource::Gateway => {
+                let status = GatewayStatus::deserialize(status).ok();
+                Self::of_gateway(&Gateway { status, ..Gateway::default() }, [])
+            }
+        }
+    }
+
+    /// The part that `seen` does not have.
+    pub(crate) fn beyond(mut self, seen: &Self) -> Self {
+        self.ports.retain(|addr| !seen.has(*addr));
+        self.addresses.retain(|ip| !seen.addresses.contains(ip) || self.ports.iter().any(|it| it.ip == *ip));
+        self
+    }
+
+    /// Adds what another write publishes.
+    pub(crate) fn add_all(&mut self, other: Self) {
+        let new = other.addresses.into_iter().filter(|ip| !self.addresses.contains(ip));
+        self.addresses.extend(new.collect::<Vec<_>>());
+        self.ports.extend(other.ports);
+    }
+
+    /// Whether it publishes nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
     }
 
     /// Claims of a Gateway's status: its addresses, and the ports that its condition lists there. A status without that

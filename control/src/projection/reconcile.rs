@@ -15,7 +15,8 @@ use super::endpoints::observer::EndpointLoop;
 use super::frontends::{FrontendInput, ServiceOutput};
 use super::gateway_api::frontends::GatewayChange;
 use super::options::{Options, Role};
-use super::plan::{Plan, Planned, Slices, service_ref};
+use super::plan::{Plan, Planned, Rank, Slices, service_ref};
+use super::published::Published;
 use super::read_service::{ServiceFields, read};
 use super::service_addresses::ServiceAddressChanges;
 use super::status::{LoadBalancerStatus, MultiClusterStatus, ResolvedRefs};
@@ -226,9 +227,15 @@ impl Projector {
 
     /// Holds the addresses and ports in the status of an object that is no longer served until it is released.
     fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, before: Before, pass: &mut Pass) {
-        let Some(UnplannedStatus { rank, published, node_families, stays_published, unseen }) =
-            unplanned_status(key, objects, &self.options)
+        let unplanned = unplanned_status(key, objects, &self.options);
+        let sent = self.sent.get(key).cloned().unwrap_or_default();
+        let Some(UnplannedStatus { rank, published, node_families, stays_published, unseen }) = unplanned
         else {
+            if let Some((metadata, _)) = Published::of(key, objects).filter(|_| !sent.is_empty()) {
+                let claims = sent.ports().map(|addr| (addr, ClaimPriority::Published)).collect();
+                self.claims.set(&Rank::new(key, metadata), claims, &mut pass.touched);
+                self.allocator.reserve(key, sent.addresses);
+            }
             return;
         };
         let Before { held, reserved, seen } = before;
@@ -247,7 +254,9 @@ impl Projector {
             self.services.entry(key.clone()).or_default().seen = Some(published.addresses.clone());
         }
         self.allocator.hold_again(key, kept, node_families);
-        let claims = published.ports().map(|addr| (addr, ClaimPriority::Published)).collect();
+        let ports = published.ports().chain(sent.ports());
+        let claims = ports.map(|addr| (addr, ClaimPriority::Published)).collect();
+        self.allocator.reserve(key, sent.addresses);
         self.claims.set(&rank, claims, &mut pass.touched);
     }
 
@@ -276,11 +285,14 @@ impl Projector {
             if plan.suspended {
                 let before = self.services.get(key).and_then(|known| known.seen.as_ref());
                 addresses::hold_suspended(plan, before, &mut self.allocator);
+                self.allocator.reserve(key, self.sent.get(key).map_or_else(Vec::new, |it| it.addresses.clone()));
                 continue;
             }
             let local = addresses::local_nodes(plan, role, objects);
             let known = RequestContext::new(plan, local.as_ref(), &self.context, objects);
-            addresses::prepare(plan, known, role, pass.starting, &mut self.allocator);
+            let sent = self.sent.get(key).map(|sent| sent.addresses.as_slice()).unwrap_or_default();
+            let reserved = [plan.requests.status.addresses.as_slice(), sent].concat();
+            addresses::prepare(plan, known, role, (reserved, pass.starting), &mut self.allocator);
         }
         let mut freed: BTreeSet<IpAddr> = self.allocator.take_freed().into_iter().collect();
         let mut asked = BTreeSet::new();
@@ -323,7 +335,8 @@ impl Projector {
             let mut claims = plan.claims(addresses.unwrap_or_default(), &self.context);
             if matches!(self.options.role, Role::Controller { .. }) {
                 // Ports that it gave up remain its own until its status no longer lists them.
-                let published = plan.requests.status.ports();
+                let sent = self.sent.get(key).into_iter().flat_map(Published::ports);
+                let published = plan.requests.status.ports().chain(sent);
                 claims.extend(published.map(|addr| (addr, ClaimPriority::Published)));
             }
             self.claims.set(&plan.rank, claims, &mut pass.touched);

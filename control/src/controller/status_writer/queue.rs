@@ -43,8 +43,9 @@ pub(super) struct WriteJob {
     /// Whether to take fields from other managers.
     pub(super) force: bool,
     urgency: Urgency,
-    uid: String,
-    version: String,
+    pub(super) uid: String,
+    /// Version of the object that it was computed from.
+    pub(super) version: String,
     fingerprint: u64,
     epoch: u64,
 }

@@ -14,7 +14,7 @@ use crate::controller::desired_status::Desired;
 use crate::controller::election::{Election, ElectionEnded, Leadership, LeaseTiming};
 use crate::controller::events::EventRecorder;
 use crate::controller::service_exports::desired_export;
-use crate::controller::status_writer::{StatusWriter, WriteNotice};
+use crate::controller::status_writer::{SentStatuses, StatusWriter, WriteNotice};
 use crate::projection::Authority;
 use crate::sources::connection::Connection;
 
@@ -95,7 +95,11 @@ impl KarmadaSide {
 
     /// Starts the writer if the Lease of the class is held, and otherwise stops it. Returns the recorder of Events for a new
     /// writer.
-    pub(super) fn restart_writer(&mut self, options: &ControllerOptions) -> Option<EventRecorder> {
+    pub(super) fn restart_writer(
+        &mut self,
+        options: &ControllerOptions,
+        sent: &SentStatuses,
+    ) -> Option<EventRecorder> {
         (self.writer, self.unclassified) = (None, None);
         if !self.class.held {
             return None;
@@ -106,8 +110,8 @@ impl KarmadaSide {
         let leadership = self.class.election.leadership().within(&self.leadership);
         let may_write = leadership.clone();
         let connection = &self.connection;
-        let status =
-            StatusWriter::start(connection, options.ownership.clone(), move || may_write.remaining());
+        let (ownership, may_write) = (options.ownership.clone(), move || may_write.remaining());
+        let status = StatusWriter::start(connection, ownership, sent.clone(), may_write);
         self.writer = Some(KarmadaWriter { status, exports: options.projection.fleet.export_services });
         Some(EventRecorder::start(connection, options.identity.clone(), leadership))
     }

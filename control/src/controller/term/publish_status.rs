@@ -72,8 +72,8 @@ impl LeaderTerm {
                 }
                 writer.set_desired(key, object, desired);
             }
-            (Some(_), None) => {}
-            (None, _) => writer.forget(key),
+            // What was decided before may not be written either.
+            (_, None) | (None, _) => writer.forget(key),
         }
     }
 

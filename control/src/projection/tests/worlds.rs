@@ -17,16 +17,17 @@ use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::json;
 use sheave_model::{FrontendKind, FrontendSource};
 
-use self::event::{Batch, Event, GATEWAYS, Term, batches, batches_at_one_address};
-use self::server::{Kind, Server};
-use super::super::{Authority, LoadBalancerStatus, Options, Projection, Projector, Role};
+use self::event::{Batch, Event, GATEWAYS, ObjectName, Term, batches, batches_at_one_address};
+use self::server::{Kind, LateWrite, Server};
+use super::super::{Authority, LoadBalancerStatus, Options, Projection, Projector, Published, Role};
 use crate::api::gateway_api::Gateway;
 use crate::api::names::{FROM_GATEWAY_NODES, PORTS_PUBLISHED};
 use crate::api::published_ports;
-use crate::api::store::{Change, Dirty, ServiceKey, Store};
+use crate::api::store::{Dirty, ServiceKey, Store};
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::service_object::ServiceObject;
+use crate::controller::status_writer::next_step::WriteStep;
 use crate::projection::gateway_api::conditions::LiveState;
 
 /// Number of worlds that take some ten seconds in a debug build.
@@ -67,7 +68,7 @@ fn run(batches: &[Batch]) -> Checked {
 type Checked = Result<(), TestCaseError>;
 
 /// Addresses in an object's status, and the uid of the object.
-type Published = BTreeMap<ServiceKey, (Option<String>, Vec<IpAddr>)>;
+type AllPublished = BTreeMap<ServiceKey, (Option<String>, Vec<IpAddr>)>;
 
 struct World {
     server: Server,
@@ -77,7 +78,9 @@ struct World {
     gateway: Projector,
     alone: Projector,
     /// The published addresses when everything was written, if that was the case in the last batch.
-    published: Option<Published>,
+    published: Option<AllPublished>,
+    /// Writes that have not arrived yet, at most one for each object.
+    late: Vec<LateWrite>,
     /// Addresses that several namespaces may have had: those of Nodes, and those that all their pools have shared at some time.
     ever_shared: BTreeSet<IpAddr>,
 }
@@ -105,6 +108,7 @@ impl World {
             gateway: Projector::new(options(Role::Gateway)),
             alone: Projector::new(options(Role::Standalone)),
             published: None,
+            late: Vec::new(),
             ever_shared: BTreeSet::new(),
         }
     }
@@ -115,6 +119,10 @@ impl World {
             Term::Seats(true) => self.take_seats(Authority::ALL)?,
             Term::Seats(false) => self.take_seats(Authority::NONE)?,
             Term::ClassSeat => self.take_seats(Authority { own: true, untaken: false })?,
+        }
+        if batch.term == Term::New {
+            // Leadership ends before a write can arrive in the next term.
+            self.land(usize::MAX)?;
         }
         self.hear(batch);
         self.note_shared();
@@ -127,14 +135,19 @@ impl World {
         self.project();
         self.check(false)?;
         self.check_tables()?;
-        if !batch.written || !batch.refused.is_empty() {
+        let under_way = self.late.len();
+        if !batch.written || !batch.refused.is_empty() || !batch.late.is_empty() {
             self.published = None;
             if batch.written {
+                self.write(batch)?;
+                self.land(under_way)?;
                 self.write(batch)?;
                 self.check(false)?;
             }
             return Ok(());
         }
+        self.write(batch)?;
+        self.land(under_way)?;
         self.write(batch)?;
         self.check(true)?;
         let now = self.all_published();
@@ -180,26 +193,54 @@ impl World {
 
     fn project(&mut self) {
         let dirty = self.store.take_dirty();
+        self.controller.set_sent(self.unseen());
         for projector in [&mut self.controller, &mut self.gateway, &mut self.alone] {
             let _ = projector.project(self.store.objects(), &dirty);
         }
     }
 
+    /// What the writes that have not arrived publish beyond the objects that the controller knows.
+    fn unseen(&self) -> BTreeMap<ServiceKey, Published> {
+        let unseen = |late: &LateWrite| {
+            let (metadata, seen) = Published::of(&late.key, self.store.objects())?;
+            let beyond = late.published().beyond(&seen);
+            (late.is_of(metadata) && !beyond.is_empty()).then(|| (late.key.clone(), beyond))
+        };
+        self.late.iter().filter_map(unseen).collect()
+    }
+
+    /// Has the first of the writes arrive that were sent.
+    fn land(&mut self, writes: usize) -> Checked {
+        let arriving: Vec<LateWrite> = self.late.drain(..writes.min(self.late.len())).collect();
+        for late in arriving {
+            if let Some(change) = self.server.land(late) {
+                self.check_statuses()?;
+                self.store.apply(change);
+            }
+        }
+        self.project();
+        self.check_tables()
+    }
+
     /// Writes until no write is left.
     fn settle(&mut self) -> Checked {
-        self.write_all(&[], false)
+        self.land(usize::MAX)?;
+        self.write_all(&[], &[], false)
     }
 
-    /// Like [`Self::settle`], except for writes that the API server rejects.
+    /// Like [`Self::settle`], except for writes that the API server rejects or has not carried out.
     fn write(&mut self, batch: &Batch) -> Checked {
-        self.write_all(&batch.refused, batch.reversed)
+        self.write_all(&batch.refused, &batch.late, batch.reversed)
     }
 
-    fn write_all(&mut self, refused: &[(FrontendSource, &str, &str)], reversed: bool) -> Checked {
+    fn write_all(&mut self, refused: &[ObjectName], late: &[ObjectName], reversed: bool) -> Checked {
+        let names = |list: &[ObjectName], key: &ServiceKey| {
+            list.iter().any(|it| *it == (key.source, &*key.namespace, &*key.name))
+        };
         for _ in 0..WRITES {
             let objects = self.store.objects();
             let is_refused =
-                |key: &&ServiceKey| refused.iter().any(|it| *it == (key.source, &*key.namespace, &*key.name));
+                |key: &&ServiceKey| names(refused, key) || self.late.iter().any(|late| late.key == **key);
             let all = objects.services.keys().chain(objects.fleet.services.keys());
             let all = all.chain(objects.gateway_api.gateways.keys());
             let mut keys: Vec<ServiceKey> = all.filter(|key| !is_refused(key)).cloned().collect();
@@ -208,17 +249,14 @@ impl World {
             }
             let mut changes = Vec::new();
             for key in &keys {
-                let change = match key.source {
-                    FrontendSource::Service => self.write_one(Kind::Service, key),
-                    FrontendSource::MultiClusterService if self.authority.own => {
-                        self.write_one(Kind::MultiClusterService, key)
-                    }
-                    FrontendSource::MultiClusterService => None,
-                    FrontendSource::Gateway => {
-                        let desired = self.desired_gateway(key);
-                        self.server.write_gateway(key, desired)
-                    }
-                };
+                let Some((kind, step)) = self.next_write(key) else { continue };
+                if names(late, key)
+                    && let Some(sent) = self.server.send(kind, key, &step)
+                {
+                    self.late.push(sent);
+                    continue;
+                }
+                let change = self.server.execute(kind, key, step);
                 if change.is_some() {
                     self.check_statuses()?;
                 }
@@ -234,9 +272,17 @@ impl World {
         Err(TestCaseError::fail("it goes on writing"))
     }
 
-    fn write_one(&mut self, kind: Kind, key: &ServiceKey) -> Option<Change> {
-        let desired = self.desired(key)?;
-        self.server.write(kind, key, &desired)
+    fn next_write(&self, key: &ServiceKey) -> Option<(Kind, WriteStep)> {
+        let kind = match key.source {
+            FrontendSource::Service => Kind::Service,
+            FrontendSource::MultiClusterService if self.authority.own => Kind::MultiClusterService,
+            FrontendSource::MultiClusterService => return None,
+            FrontendSource::Gateway => {
+                let desired = self.desired_gateway(key);
+                return Some((Kind::Gateway, self.server.next_gateway_write(key, desired)));
+            }
+        };
+        Some((kind, self.server.next_write(kind, key, &self.desired(key)?)))
     }
 
     /// The desired status of a Gateway, as in a term of the controller. `None` releases it.
@@ -312,7 +358,7 @@ impl World {
         Ok(())
     }
 
-    fn all_published(&self) -> Published {
+    fn all_published(&self) -> AllPublished {
         let objects = self.store.objects();
         let keys = objects.services.keys().chain(objects.fleet.services.keys());
         let published = keys.filter_map(|key| {
@@ -328,7 +374,7 @@ impl World {
     }
 
     /// Checks that an unchanged Service without specific requests keeps its addresses, except those of Nodes.
-    fn check_kept(&self, batch: &Batch, before: &Published, now: &Published) -> Checked {
+    fn check_kept(&self, batch: &Batch, before: &AllPublished, now: &AllPublished) -> Checked {
         let touched: BTreeSet<String> = batch.events.iter().filter_map(touched_service).collect();
         for (key, (uid, ips)) in before.iter().filter(|(key, _)| !touched.contains(&key.to_string())) {
             let Some(service) = self.store.objects().services.get(key).filter(|it| asks_for_any(it)) else {
@@ -348,7 +394,7 @@ impl World {
     }
 
     /// Checks that no Service gets an address of another namespace unless every pool that lists it consents.
-    fn check_consent(&self, before: &Published, now: &Published) -> Checked {
+    fn check_consent(&self, before: &AllPublished, now: &AllPublished) -> Checked {
         let had = |key: &ServiceKey, ip: &IpAddr| {
             before.get(key).is_some_and(|(uid, ips)| *uid == now[key].0 && ips.contains(ip))
         };

@@ -38,8 +38,13 @@ pub(super) struct Batch {
     /// Whether the leader writes its results.
     pub(super) written: bool,
     /// Objects whose writes the API server rejects meanwhile.
-    pub(super) refused: Vec<(FrontendSource, &'static str, &'static str)>,
+    pub(super) refused: Vec<ObjectName>,
+    /// Objects whose writes of a status arrive only after the writes of the next batch.
+    pub(super) late: Vec<ObjectName>,
 }
+
+/// An object that the controller writes.
+pub(super) type ObjectName = (FrontendSource, &'static str, &'static str);
 
 /// Change of leadership after the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,20 +82,21 @@ fn batches_of(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<
     ];
     let events = prop::collection::vec(event, 1..7);
     let listed = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(Kind::ALL.to_vec(), 1..5)];
-    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8), refused()).prop_map(
-        |(events, listed, reversed, term, written, refused)| Batch {
+    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8), objects(), objects()).prop_map(
+        |(events, listed, reversed, term, written, refused, late)| Batch {
             events,
             listed,
             reversed,
             term,
             written,
             refused,
+            late,
         },
     );
     prop::collection::vec(batch, 1..10)
 }
 
-fn refused() -> impl Strategy<Value = Vec<(FrontendSource, &'static str, &'static str)>> {
+fn objects() -> impl Strategy<Value = Vec<ObjectName>> {
     let of = |source, names: &'static [&'static str]| {
         SPACES.iter().flat_map(move |space| names.iter().map(move |name| (source, *space, *name)))
     };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::ownership::Ownership;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step::{Seen, WriteStep, next_step};
+use crate::projection::Published;
 
 /// A kind that is listed and watched separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +68,28 @@ impl Kind {
 
 /// Namespace and name; cluster-scoped objects have no namespace.
 type Name = (String, String);
+
+/// A write of a status that was sent, and that the API server has not carried out yet.
+#[derive(Clone, Debug)]
+pub(super) struct LateWrite {
+    kind: Kind,
+    pub(super) key: ServiceKey,
+    /// The object that it was computed from.
+    of: Value,
+    body: Value,
+}
+
+impl LateWrite {
+    /// Whether it is for the object with this metadata.
+    pub(super) fn is_of(&self, metadata: &ObjectMeta) -> bool {
+        self.of["metadata"]["uid"].as_str() == metadata.uid.as_deref()
+    }
+
+    /// What it publishes.
+    pub(super) fn published(&self) -> Published {
+        Published::written(self.key.source, &self.body["status"])
+    }
+}
 
 /// Objects of both API servers.
 #[derive(Clone, Debug, Default)]
@@ -120,51 +144,69 @@ impl Server {
         Some(change(kind, News::Gone(&at.1)))
     }
 
-    /// Executes the controller's next write toward the desired state of an object, if there is one.
-    pub(super) fn write(&mut self, kind: Kind, key: &ServiceKey, desired: &Desired) -> Option<Change> {
-        let at = (kind, (key.namespace.to_string(), key.name.to_string()));
-        let mut object = self.objects.get(&at)?.clone();
+    /// The controller's next write toward the desired state of an object.
+    pub(super) fn next_write(&self, kind: Kind, key: &ServiceKey, desired: &Desired) -> WriteStep {
+        let Some(object) = self.objects.get(&at(kind, key)) else { return WriteStep::Nothing };
         let exposed = match kind {
-            Kind::Service => ServiceObject::Service(read(&object)),
-            _ => ServiceObject::MultiClusterService(read(&object)),
+            Kind::Service => ServiceObject::Service(read(object)),
+            _ => ServiceObject::MultiClusterService(read(object)),
         };
         let now = jiff::Timestamp::UNIX_EPOCH;
         // There are no other writers, so a cleared status is empty.
         let seen = Seen { object: &exposed, status_cleared: false, now };
-        match next_step(&seen, desired, &Ownership::default()) {
+        next_step(&seen, desired, &Ownership::default())
+    }
+
+    /// The controller's next write to a Gateway.
+    pub(super) fn next_gateway_write(&self, key: &ServiceKey, desired: Option<DesiredGateway>) -> WriteStep {
+        let Some(object) = self.objects.get(&at(Kind::Gateway, key)) else { return WriteStep::Nothing };
+        let subject = GatewayApiSubject::Gateway(read(object), desired.map(Arc::new));
+        subject.next_step(false, jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    /// Sends a write that arrives later, if it sets a status.
+    pub(super) fn send(&self, kind: Kind, key: &ServiceKey, step: &WriteStep) -> Option<LateWrite> {
+        let WriteStep::ApplyStatus(body) = step else { return None };
+        let of = self.objects.get(&at(kind, key))?.clone();
+        Some(LateWrite { kind, key: key.clone(), of, body: body.clone() })
+    }
+
+    /// Executes a write that was sent before. The API server refuses a status of another object, and addresses of a Service that is no
+    /// load balancer; the status of a Gateway is written for one version only.
+    pub(super) fn land(&mut self, LateWrite { kind, key, of, body }: LateWrite) -> Option<Change> {
+        let there = self.objects.get(&at(kind, &key))?;
+        let is_same = there["metadata"]["uid"] == of["metadata"]["uid"];
+        let applies = match kind {
+            Kind::Service => there["spec"]["type"] == "LoadBalancer",
+            Kind::Gateway => *there == of,
+            _ => true,
+        };
+        if is_same && applies { self.execute(kind, &key, WriteStep::ApplyStatus(body)) } else { None }
+    }
+
+    /// Executes a write.
+    pub(super) fn execute(&mut self, kind: Kind, key: &ServiceKey, step: WriteStep) -> Option<Change> {
+        let at = at(kind, key);
+        let mut object = self.objects.get(&at)?.clone();
+        match step {
             WriteStep::Nothing | WriteStep::Export(_) | WriteStep::PatchParents { .. } => return None,
             WriteStep::AddFinalizer(body) | WriteStep::RemoveFinalizer(body) => {
                 object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
             }
+            WriteStep::RemoveRest(body) if kind == Kind::Gateway => {
+                json_patch::merge(&mut object["status"], &body["status"]);
+            }
             WriteStep::ApplyStatus(body) | WriteStep::RemoveRest(body) => {
                 object["status"] = body["status"].clone();
             }
+            WriteStep::ClearStatus(body) if kind == Kind::Gateway => object["status"] = body["status"].clone(),
             WriteStep::ClearStatus(_) => object["status"] = json!({"loadBalancer": {}}),
         }
-        if !object["metadata"]["deletionTimestamp"].is_null() && !is_kept(&object) {
+        if kind != Kind::Gateway && !object["metadata"]["deletionTimestamp"].is_null() && !is_kept(&object) {
             self.objects.remove(&at);
             return Some(change(kind, News::Gone(&at.1)));
         }
         Some(self.set(kind, object))
-    }
-
-    /// Executes the controller's next write to a Gateway.
-    pub(super) fn write_gateway(
-        &mut self,
-        key: &ServiceKey,
-        desired: Option<DesiredGateway>,
-    ) -> Option<Change> {
-        let at = (Kind::Gateway, (key.namespace.to_string(), key.name.to_string()));
-        let mut object = self.objects.get(&at)?.clone();
-        let subject = GatewayApiSubject::Gateway(read(&object), desired.map(Arc::new));
-        match subject.next_step(false, jiff::Timestamp::UNIX_EPOCH) {
-            WriteStep::ApplyStatus(body) | WriteStep::ClearStatus(body) => {
-                object["status"] = body["status"].clone();
-            }
-            WriteStep::RemoveRest(body) => json_patch::merge(&mut object["status"], &body["status"]),
-            _ => return None,
-        }
-        Some(self.set(Kind::Gateway, object))
     }
 
     /// A new list of the kind.
@@ -178,6 +220,10 @@ impl Server {
         self.objects.insert((kind, name(&object)), object);
         change
     }
+}
+
+fn at(kind: Kind, key: &ServiceKey) -> (Kind, Name) {
+    (kind, (key.namespace.to_string(), key.name.to_string()))
 }
 
 fn is_kept(object: &Value) -> bool {
