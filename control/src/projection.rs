@@ -66,13 +66,13 @@ pub use self::options::{
     RESERVED_PORTS, Role,
 };
 use self::plan::Plan;
+pub use self::published::Published;
 use self::reconcile::PassScope;
 use self::service_addresses::ServiceAddresses;
 use self::service_health::{Fault, GatewayScope, Live, ServiceState};
 use self::shared_addresses::LocalSharing;
 pub use self::shared_addresses::SharedAddresses;
 pub(crate) use self::source_ranges::SOURCE_RANGES_OF_SERVICE;
-pub use self::published::Published;
 pub use self::status::{
     ClusterState, DrainReason, IP_MODE, Ingress, LoadBalancerStatus, MemberClusterStatus, MultiClusterStatus,
     NoEndpoints, PortStatus, ResolvedRefs, port_error,

@@ -254,7 +254,13 @@ async fn listen(
         let healthz = healthz.map(|listener| app.health().serve_pages(listener));
         let pages = LookingPages::start(&app.observer(), queries, memory.as_deref(), &node);
         let report = report.map(|listener| {
-            report::serve(listener, (app.report(), app.kind_hints()), queries.clone(), &pages, shares.pages.clone())
+            report::serve(
+                listener,
+                (app.report(), app.kind_hints()),
+                queries.clone(),
+                &pages,
+                shares.pages.clone(),
+            )
         });
         let admin = admin::serve(admin, queries.clone(), scrapes, pages, &node, shares.admin.clone());
         let optional = [healthz_listen.zip(healthz), report_listen.zip(report), metrics_listen.zip(metrics)];

@@ -137,3 +137,19 @@ async fn what_the_server_refuses_is_left_out_and_the_rest_goes_on() {
     assert_eq!(leader.posts(), [Some(201), Some(404), Some(201)]);
     assert_eq!(leader.writer.dropped(), 1);
 }
+
+#[tokio::test]
+async fn a_namespace_that_is_being_terminated_is_asked_once() {
+    let mut leader = Leader::new().await;
+    let old = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Terminating"}});
+    leader.server.load([old]);
+    let names = ["a", "b", "c", "d"];
+    leader.problems(&names.map(|name| problem("Service", "old", name, "no address")));
+    leader.writer.record(&assigned("203.0.113.10"));
+    assert_eq!(leader.stored(1).await, ["shop web Normal 203.0.113.10"]);
+    assert_eq!(leader.posts(), [Some(403), Some(201)]);
+    assert_eq!(leader.writer.dropped(), 4);
+    assert_eq!(leader.writer.refused(), None);
+}

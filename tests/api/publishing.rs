@@ -14,7 +14,7 @@ use sheave_control::api::names::{ALLOCATED, FINALIZER, PROGRAMMED};
 use sheave_control::api::store::ServiceKey;
 use sheave_control::controller::desired_status::{Desired, DesiredStatus};
 use sheave_control::controller::ownership::Ownership;
-use sheave_control::controller::status_writer::{StatusWriter, WriteNotice};
+use sheave_control::controller::status_writer::{SentStatuses, StatusWriter, WriteNotice};
 use sheave_control::projection::{Ingress, PortStatus};
 use sheave_control::sources::connection::Connection;
 use tokio::runtime::{Builder, Handle};

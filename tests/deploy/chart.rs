@@ -305,6 +305,13 @@ fn a_chart_with_the_gateway_api_brings_the_objects_of_that_folder() {
     for config in ["ConfigMap sheave-gateway-config", "ConfigMap sheave-controller-config"] {
         assert!(text(&objects[config]["data"]["config.yaml"]).contains("example.com/gateway"), "{config}");
     }
+    for policy in ["sheave-controller-routes", "sheave-controller-gateways", "sheave-controller-parents"] {
+        let policy = objects[&format!("ValidatingAdmissionPolicy {policy}")].to_string();
+        assert!(
+            policy.contains("== 'example.com/gateway'") && !policy.contains("sheave.dev/gateway"),
+            "{policy}"
+        );
+    }
 }
 
 #[test]

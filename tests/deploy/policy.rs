@@ -26,6 +26,8 @@ struct Write<'a> {
     before: &'a Value,
     /// Object after the write; null if it is removed.
     after: &'a Value,
+    /// Object that a binding names as a parameter; null for none.
+    params: &'a Value,
 }
 
 impl Write<'_> {
@@ -47,7 +49,12 @@ impl Write<'_> {
         let (plural, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
         let request = json!({"userInfo": {"username": self.user}, "operation": self.operation(), "subResource": subresource,
                              "resource": {"group": self.group, "resource": plural}});
-        let objects = [("object", self.after), ("oldObject", self.before), ("request", &request)];
+        let objects = [
+            ("object", self.after),
+            ("oldObject", self.before),
+            ("params", self.params),
+            ("request", &request),
+        ];
         for (name, value) in objects.into_iter().chain([("variables", variables)]) {
             context.add_variable(name, value).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
@@ -66,9 +73,13 @@ impl Policy {
             let found = found.find(|it| it.value["metadata"]["name"] == name);
             found.unwrap_or_else(|| panic!("there is no {kind} {name}")).value["spec"].clone()
         };
-        let binding = json!({"policyName": name, "validationActions": ["Deny"]});
-        assert_eq!(spec("ValidatingAdmissionPolicyBinding"), binding);
         let policy = spec("ValidatingAdmissionPolicy");
+        let mut binding = json!({"policyName": name, "validationActions": ["Deny"]});
+        if policy.get("paramKind").is_some() {
+            // All of that kind.
+            binding["paramRef"] = json!({"selector": {}, "parameterNotFoundAction": "Allow"});
+        }
+        assert_eq!(spec("ValidatingAdmissionPolicyBinding"), binding);
         assert_eq!(policy["failurePolicy"], "Fail");
         Self(policy)
     }
@@ -97,14 +108,36 @@ impl Policy {
     }
 
     /// Asserts that the controller may change `before` to `after`.
-    fn assert_allows(&self, (group, resource): (&str, &str), before: &Value, after: &Value) {
-        let write = Write { user: CONTROLLER, group, resource, before, after };
+    fn assert_allows(&self, resource: (&str, &str), before: &Value, after: &Value) {
+        self.assert_allows_with(&Value::Null, resource, before, after);
+    }
+
+    /// The same with a parameter.
+    fn assert_allows_with(
+        &self,
+        params: &Value,
+        (group, resource): (&str, &str),
+        before: &Value,
+        after: &Value,
+    ) {
+        let write = Write { user: CONTROLLER, group, resource, before, after, params };
         assert_eq!(self.refuses(&write), Some(Vec::new()), "{resource} {before} {after}");
     }
 
     /// Asserts that it may not, for one reason, and that all others may.
-    fn assert_refuses(&self, (group, resource): (&str, &str), before: &Value, after: &Value) {
-        let write = Write { user: CONTROLLER, group, resource, before, after };
+    fn assert_refuses(&self, resource: (&str, &str), before: &Value, after: &Value) {
+        self.assert_refuses_with(&Value::Null, resource, before, after);
+    }
+
+    /// The same with a parameter.
+    fn assert_refuses_with(
+        &self,
+        params: &Value,
+        (group, resource): (&str, &str),
+        before: &Value,
+        after: &Value,
+    ) {
+        let write = Write { user: CONTROLLER, group, resource, before, after, params };
         let refused = self.refuses(&write).unwrap_or_default();
         assert_eq!(refused.len(), 1, "{resource} {before} {after}: {refused:?}");
         for user in ["admin", "system:serviceaccount:sheave-system:sheave-gateway", ""] {
@@ -320,6 +353,71 @@ fn of_a_gateway_class_the_controller_changes_its_finalizer() {
     ] {
         policy.assert_refuses(classes, &class, &with(&class, field, value));
     }
+    let status = ("gateway.networking.k8s.io", "gatewayclasses/status");
+    let accepted = |class: &Value| with(class, "/status", json!({"conditions": [{"type": "Accepted"}]}));
+    policy.assert_allows(status, &class, &accepted(&class));
+    let theirs = with(&class, "/spec/controllerName", json!("example.com/gateway"));
+    policy.assert_refuses(status, &theirs, &accepted(&theirs));
+    policy.assert_allows(status, &accepted(&theirs), &accepted(&theirs));
+}
+
+#[test]
+fn on_gateways_of_other_controllers_nothing_is_published() {
+    let policy = Policy::of(&files::gateway_api(), "sheave-controller-gateways");
+    assert_eq!(policy.0["paramKind"]["kind"], "GatewayClass");
+    let status = ("gateway.networking.k8s.io", "gateways/status");
+    let class = |name: &str, controller: &str| json!({"metadata": {"name": name}, "spec": {"controllerName": controller}});
+    let (ours, theirs) = (class("l4", "sheave.dev/gateway"), class("web", "example.com/gateway"));
+    let gateway = |class: &str, addresses: Value, conditions: Value| {
+        let status = json!({"addresses": addresses, "conditions": conditions});
+        json!({"metadata": metadata(), "spec": {"gatewayClassName": class}, "status": status})
+    };
+    let condition = |kind: &str| json!({"type": kind, "status": "True"});
+    let address = |value: &str| json!({"type": "IPAddress", "value": value});
+    let foreign = json!([condition("example.com/Scanned")]);
+    let standard = json!([
+        condition("Accepted"),
+        condition("example.com/Scanned"),
+        condition("Programmed"),
+        condition("sheave.dev/Ready")
+    ]);
+    let nothing = |class| gateway(class, json!([]), foreign.clone());
+    let published = |class| gateway(class, json!([address("203.0.113.7")]), standard.clone());
+    // Whatever other classes there are.
+    for params in [&ours, &theirs] {
+        policy.assert_allows_with(params, status, &nothing("l4"), &published("l4"));
+        policy.assert_allows_with(params, status, &published("l4"), &nothing("l4"));
+    }
+    policy.assert_refuses_with(&theirs, status, &nothing("web"), &published("web"));
+    // One that was ours before.
+    policy.assert_allows_with(&theirs, status, &published("web"), &nothing("web"));
+    policy.assert_allows_with(&theirs, status, &published("web"), &published("web"));
+    let named = json!([{"type": "Hostname", "value": "bank.example.com"}]);
+    policy.assert_refuses_with(&ours, status, &nothing("l4"), &gateway("l4", named, foreign.clone()));
+    policy.assert_refuses_with(&ours, status, &nothing("l4"), &gateway("l4", json!([]), json!([])));
+}
+
+#[test]
+fn what_other_controllers_say_of_a_route_stays() {
+    let policy = Policy::of(&files::gateway_api(), "sheave-controller-parents");
+    let parent = |controller: &str, conditions: Value| json!({"parentRef": {"name": "a"}, "controllerName": controller, "conditions": conditions});
+    let (ours, theirs) = (
+        parent("sheave.dev/gateway", json!([])),
+        parent("example.com/gateway", json!([{"type": "Accepted"}])),
+    );
+    let route =
+        |parents: &[&Value]| json!({"metadata": metadata(), "spec": {}, "status": {"parents": parents}});
+    let bare = json!({"metadata": metadata(), "spec": {}});
+    for plural in ["tcproutes/status", "udproutes/status", "tlsroutes/status"] {
+        let status = ("gateway.networking.k8s.io", plural);
+        policy.assert_allows(status, &bare, &route(&[&ours]));
+        policy.assert_allows(status, &route(&[&theirs]), &route(&[&theirs, &ours]));
+        policy.assert_allows(status, &route(&[&ours, &theirs]), &route(&[&theirs]));
+        policy.assert_refuses(status, &route(&[&theirs]), &route(&[&ours]));
+        policy.assert_refuses(status, &route(&[]), &route(&[&theirs]));
+        let changed = parent("example.com/gateway", json!([]));
+        policy.assert_refuses(status, &route(&[&theirs]), &route(&[&changed, &ours]));
+    }
 }
 
 #[test]
@@ -354,6 +452,8 @@ fn every_policy_names_the_versions_that_it_is_checked_by() {
         (files::karmada(), "sheave-karmada-controller-creates"),
         (files::exports(), "sheave-controller-exports"),
         (files::gateway_api(), "sheave-controller-routes"),
+        (files::gateway_api(), "sheave-controller-gateways"),
+        (files::gateway_api(), "sheave-controller-parents"),
     ] {
         let Policy(policy) = Policy::of(&documents, name);
         assert_eq!(policy["matchConstraints"]["matchPolicy"], Value::Null);
@@ -475,6 +575,7 @@ fn a_bound_token_is_no_way_around_the_policies_of_karmada() {
         resource: "serviceexports",
         before: &before,
         after: &after,
+        params: &Value::Null,
     };
     let refused =
         Policy::of(&files::exports(), "sheave-controller-exports").refuses(&write).map(|it| it.len());
@@ -482,8 +583,7 @@ fn a_bound_token_is_no_way_around_the_policies_of_karmada() {
     let before = json!({"metadata": {"name": "web"}, "spec": {"types": ["LoadBalancer"]}});
     let after = with(&before, "/spec/types", json!(["CrossCluster"]));
     let group = "networking.karmada.io";
-    let write =
-        Write { user: &user, group, resource: "multiclusterservices", before: &before, after: &after };
+    let write = Write { group, resource: "multiclusterservices", before: &before, after: &after, ..write };
     let refused =
         Policy::of(&files::karmada(), "sheave-karmada-controller").refuses(&write).map(|it| it.len());
     assert_eq!(refused, Some(1));

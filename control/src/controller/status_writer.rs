@@ -18,8 +18,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use self::queue::{Now, WriteJob, WriteQueue};
 use self::request::request;
-pub use self::sent::{Deciding, SentStatuses};
 use self::sent::WriteId;
+pub use self::sent::{Deciding, SentStatuses};
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
 use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};
@@ -184,14 +184,8 @@ async fn work(
                 queue.next(now())
             };
             let Some((job, id)) = sent.send(next) else { break };
-            let (writer, deadline) =
-                (writers.of(&job.target).clone(), Instant::now() + rest.min(API_TIMEOUT));
-            writes.spawn(async move {
-                // On a busy machine the task may start late.
-                let rest = deadline.saturating_duration_since(Instant::now());
-                let answer = writer.send(request(&job, &writer), rest).await;
-                (job, id, answer)
-            });
+            let writer = writers.of(&job.target).clone();
+            writes.spawn(write(writer, (job, id), Instant::now() + rest.min(API_TIMEOUT)));
         }
         if queue.start_list(now()) {
             let writer = writers.services.clone();
@@ -222,6 +216,17 @@ async fn work(
             () = wait_until(queue.wakes_at()) => {}
         }
     }
+}
+
+/// Sends a write. On a busy machine that may start late.
+async fn write(
+    writer: ApiWriter,
+    (job, id): (WriteJob, Option<WriteId>),
+    deadline: Instant,
+) -> (WriteJob, Option<WriteId>, ApiAnswer) {
+    let rest = deadline.saturating_duration_since(Instant::now());
+    let answer = writer.send(request(&job, &writer), rest).await;
+    (job, id, answer)
 }
 
 /// The result of a finished task. A panic is a bug: it is resumed and ends the term.

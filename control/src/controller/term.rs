@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_model::FrontendSource;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -41,7 +42,7 @@ use crate::controller::service_exports::Outdated;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::{SentStatuses, StatusWriter, WriteNotice};
 use crate::pipeline::Pipeline;
-use crate::projection::{Authority, GATEWAY_CONTROLLER, Projector};
+use crate::projection::{Authority, GATEWAY_CONTROLLER, Projector, Published};
 use crate::sources::api_server::{self, KindHints, Wanted, WatchLimits};
 use crate::sources::connection::Connection;
 use crate::sources::{ApiSource, Source, SourceUpdate, Sources};
@@ -119,8 +120,7 @@ impl LeaderTerm {
         let controller = options.projection.gateway_controller.as_deref().unwrap_or(GATEWAY_CONTROLLER);
         let ownership = options.ownership.clone().with_gateway_controller(controller);
         let sent = SentStatuses::default();
-        let writer =
-            StatusWriter::start(connection, ownership, sent.clone(), move || may_write.remaining());
+        let writer = StatusWriter::start(connection, ownership, sent.clone(), move || may_write.remaining());
         let events = EventRecorder::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();
         let mut pipeline =
@@ -303,14 +303,7 @@ impl LeaderTerm {
         for change in self.membership.update(Instant::now()) {
             self.pipeline.store.apply(change);
         }
-        let sources = &self.pipeline.sources;
-        let heard = |key: &ServiceKey| {
-            let is_of_fleet = key.source == FrontendSource::MultiClusterService;
-            let source = if is_of_fleet { sources.karmada.as_ref()? } else { &sources.local };
-            source.heard(key.object().kind)
-        };
-        let unseen = self.sent.unseen(self.pipeline.objects(), heard);
-        self.pipeline.projector.set_sent(unseen);
+        self.pipeline.projector.set_sent(self.unseen());
         let projection = self.pipeline.project();
         self.problems.apply(&projection.problem_changes);
         let api_servers = self.pipeline.sources.api_servers();
@@ -324,6 +317,16 @@ impl LeaderTerm {
         touched.extend(updated);
         touched.append(&mut self.read_reports(&touched));
         self.publish(touched);
+    }
+
+    /// What the objects in the cache do not show yet of writes that were sent.
+    fn unseen(&self) -> BTreeMap<ServiceKey, Published> {
+        let sources = &self.pipeline.sources;
+        self.sent.unseen(self.pipeline.objects(), |key| {
+            let is_of_fleet = key.source == FrontendSource::MultiClusterService;
+            let source = if is_of_fleet { sources.karmada.as_ref()? } else { &sources.local };
+            source.heard(key.object().kind)
+        })
     }
 
     /// Tells the gateways which kinds there are, so that they need not look for these often.

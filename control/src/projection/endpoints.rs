@@ -285,6 +285,10 @@ impl<'r, W: EndpointObserver> SliceReader<'r, W> {
                 "is of a Pod or node of the gateways' own cluster, and the endpoint is in another cluster",
                 format!("{remedy}; or cluster: {cluster}, if that is the gateways' own"),
             )),
+            None if self.context.internal.contains(ip) => Some((
+                "is in internalCIDRs, networks of the gateways' own cluster, and the endpoint is in another cluster",
+                format!("{remedy}; or cluster: {cluster}, if that is the gateways' own"),
+            )),
             None => None,
         }
     }

@@ -60,7 +60,8 @@ pub(super) struct ClusterContext {
     pub(super) by_hand: bool,
     /// Pod CIDRs and addresses of Nodes, at which the default path reaches no endpoint of another cluster.
     pub(super) own_networks: Arc<AddressSet>,
-    /// Networks of internal clients: pod CIDRs, addresses of Nodes and those in the configuration.
+    /// Networks of internal clients: pod CIDRs, addresses of Nodes and those in the configuration. Endpoints of other clusters are not
+    /// there either.
     pub(super) internal: Arc<AddressSet>,
     /// Endpoints that a preview takes out.
     pub(super) absent: Arc<AbsentEndpoints>,

@@ -26,7 +26,7 @@ use crate::net;
 /// Addresses and ports in a status, or in a write of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
-    pub(super) addresses: Vec<IpAddr>,
+    pub(crate) addresses: Vec<IpAddr>,
     /// Addresses without a list of ports: every port of the Service counts as listed.
     whole: BTreeSet<IpAddr>,
     /// Ports that are listed without the error that another Service has them.
@@ -86,8 +86,11 @@ impl Published {
 
     /// Adds what another write publishes.
     pub(crate) fn add_all(&mut self, other: Self) {
-        let new = other.addresses.into_iter().filter(|ip| !self.addresses.contains(ip));
-        self.addresses.extend(new.collect::<Vec<_>>());
+        for ip in other.addresses {
+            if !self.addresses.contains(&ip) {
+                self.addresses.push(ip);
+            }
+        }
         self.ports.extend(other.ports);
     }
 

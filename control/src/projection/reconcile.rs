@@ -285,13 +285,16 @@ impl Projector {
             if plan.suspended {
                 let before = self.services.get(key).and_then(|known| known.seen.as_ref());
                 addresses::hold_suspended(plan, before, &mut self.allocator);
-                self.allocator.reserve(key, self.sent.get(key).map_or_else(Vec::new, |it| it.addresses.clone()));
+                self.allocator
+                    .reserve(key, self.sent.get(key).map_or_else(Vec::new, |it| it.addresses.clone()));
                 continue;
             }
             let local = addresses::local_nodes(plan, role, objects);
             let known = RequestContext::new(plan, local.as_ref(), &self.context, objects);
-            let sent = self.sent.get(key).map(|sent| sent.addresses.as_slice()).unwrap_or_default();
-            let reserved = [plan.requests.status.addresses.as_slice(), sent].concat();
+            let mut reserved = self.sent.get(key).map_or_else(Vec::new, |sent| sent.addresses.clone());
+            let published = &plan.requests.status.addresses;
+            reserved.retain(|ip| !published.contains(ip));
+            reserved.extend(published);
             addresses::prepare(plan, known, role, (reserved, pass.starting), &mut self.allocator);
         }
         let mut freed: BTreeSet<IpAddr> = self.allocator.take_freed().into_iter().collect();

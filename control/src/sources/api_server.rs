@@ -325,7 +325,7 @@ impl ApiWatch {
 
     /// Where to tell it which kinds the controller reads.
     pub fn hints(&self) -> KindHints {
-        KindHints(Arc::clone(&self.discovery))
+        self.discovery.hints.clone()
     }
 
     /// Plurals of the kinds that are read, once it is known which there are.

@@ -1,5 +1,6 @@
 //! Sends Events to the API server, one at a time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Resource as _;
 use kube::api::Request;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::api::names::FIELD_MANAGER;
 use crate::backoff::Backoff;
@@ -23,6 +24,25 @@ const PAUSE: Duration = Duration::from_millis(750);
 
 /// After this many rejected Events in a row, the cause is not a single object or Namespace.
 const REPORTED_AFTER: u32 = 5;
+
+/// How long no Event is sent to a Namespace that takes none because it is being terminated. One of its name may come afterwards.
+const CLOSED: Duration = Duration::from_secs(60);
+
+/// Namespaces that take no Events because they are being terminated, and until when that is believed.
+#[derive(Debug, Default)]
+struct ClosedNamespaces(HashMap<String, Instant>);
+
+impl ClosedNamespaces {
+    fn has(&mut self, namespace: &str, now: Instant) -> bool {
+        self.0.retain(|_, until| *until > now);
+        self.0.contains_key(namespace)
+    }
+
+    fn close(&mut self, namespace: &str, now: Instant) {
+        tracing::debug!(namespace, "the Namespace is being terminated: Events about its objects are dropped");
+        self.0.insert(namespace.to_owned(), now + CLOSED);
+    }
+}
 
 /// Counts and reports Events that were not written.
 #[derive(Debug)]
@@ -45,8 +65,12 @@ impl EventOutcome {
         self.in_a_row = 0;
     }
 
-    fn failed(&mut self, answer: &ApiAnswer) {
+    fn dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn failed(&mut self, answer: &ApiAnswer) {
+        self.dropped();
         if !concerns_all(answer) {
             return;
         }
@@ -63,9 +87,14 @@ impl EventOutcome {
 fn concerns_all(answer: &ApiAnswer) -> bool {
     match answer {
         ApiAnswer::Unauthenticated(_) => true,
-        ApiAnswer::Forbidden(why) | ApiAnswer::Refused(why) => !why.contains("being terminated"),
+        ApiAnswer::Forbidden(_) | ApiAnswer::Refused(_) => !is_terminating(answer),
         _ => false,
     }
+}
+
+/// Whether the Namespace takes nothing new (apiserver `admission/plugin/namespace/lifecycle`).
+fn is_terminating(answer: &ApiAnswer) -> bool {
+    matches!(answer, ApiAnswer::Forbidden(why) | ApiAnswer::Refused(why) if why.contains("being terminated"))
 }
 
 /// Writes Events until the recorder is dropped.
@@ -76,21 +105,39 @@ pub(super) async fn send(
     mut outcome: EventOutcome,
 ) {
     let writer = ApiWriter::new(&connection, FIELD_MANAGER);
+    let mut closed = ClosedNamespaces::default();
     while let Some(event) = events.recv().await {
-        deliver(&writer, &leadership, &event, &mut outcome).await;
+        let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+        if closed.has(namespace, Instant::now()) {
+            outcome.dropped();
+        } else if deliver(&writer, &leadership, &event, &mut outcome)
+            .await
+            .is_some_and(|it| is_terminating(&it))
+        {
+            closed.close(namespace, Instant::now());
+        }
     }
 }
 
-/// Sends one Event. Events are best effort: after a few attempts, or at the end of leadership, it is dropped.
-async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, outcome: &mut EventOutcome) {
+/// Sends one Event. Events are best effort: after a few attempts, or at the end of leadership, it is dropped. Returns the answer with which
+/// the API server refused it.
+async fn deliver(
+    writer: &ApiWriter,
+    leadership: &Leadership,
+    event: &Event,
+    outcome: &mut EventOutcome,
+) -> Option<ApiAnswer> {
     let path = Request::new(Event::url_path(&(), event.metadata.namespace.as_deref()));
-    let Ok(body) = serde_json::to_vec(event) else { return };
+    let body = serde_json::to_vec(event).ok()?;
     let mut backoff = Backoff::new(PAUSE, PAUSE * 2);
     for last in (0..TRIES).map(|it| it + 1 == TRIES) {
-        let Some(rest) = leadership.remaining() else { return };
+        let rest = leadership.remaining()?;
         match writer.send(path.create(&writer.post_params(), body.clone()), rest).await {
             // If the name exists, the answer to an earlier attempt was lost, because the name is unique.
-            ApiAnswer::Done(_) | ApiAnswer::Exists => return outcome.written(),
+            ApiAnswer::Done(_) | ApiAnswer::Exists => {
+                outcome.written();
+                return None;
+            }
             answer if !last && (matches!(answer, ApiAnswer::Failed(_)) || answer.outage().is_some()) => {
                 sleep(backoff.pause(None)).await;
             }
@@ -103,15 +150,26 @@ async fn deliver(writer: &ApiWriter, leadership: &Leadership, event: &Event, out
                     reason = event.reason,
                     "an Event could not be written: it is dropped"
                 );
-                return outcome.failed(&answer);
+                outcome.failed(&answer);
+                return Some(answer);
             }
         }
     }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_is_closed_for_a_while() {
+        let (mut closed, now) = (ClosedNamespaces::default(), Instant::now());
+        closed.close("old", now);
+        assert!(closed.has("old", now + CLOSED / 2) && !closed.has("shop", now + CLOSED / 2));
+        assert!(!closed.has("old", now + CLOSED));
+        assert!(closed.0.is_empty());
+    }
 
     #[test]
     fn events_that_stay_refused_are_reported_until_one_is_taken() {

@@ -27,11 +27,11 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Writes of all writers of a term. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct SentStatuses(Arc<Shared>);
+pub struct SentStatuses(Arc<SentShared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SentShared {
+    state: Mutex<SentLedger>,
     /// Number of complete decisions.
     decided: watch::Sender<u64>,
     /// A write that published something was rejected.
@@ -39,7 +39,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SentLedger {
     /// Number of decisions under way: one, or none.
     deciding: usize,
     writes: BTreeMap<ServiceKey, Vec<SentWrite>>,
@@ -72,7 +72,7 @@ pub(super) struct WriteId(u64);
 
 /// A decision under way, until it is dropped.
 #[derive(Debug)]
-pub struct Deciding(Arc<Shared>);
+pub struct Deciding(Arc<SentShared>);
 
 impl Drop for Deciding {
     fn drop(&mut self) {
@@ -81,8 +81,8 @@ impl Drop for Deciding {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SentShared {
+    fn lock(&self) -> MutexGuard<'_, SentLedger> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,7 +137,10 @@ impl SentStatuses {
     }
 
     /// The next write, unless a decision is under way. `next` is called with everything decided in its queue.
-    pub(super) fn send(&self, next: impl FnOnce() -> Option<WriteJob>) -> Option<(WriteJob, Option<WriteId>)> {
+    pub(super) fn send(
+        &self,
+        next: impl FnOnce() -> Option<WriteJob>,
+    ) -> Option<(WriteJob, Option<WriteId>)> {
         let mut state = self.0.lock();
         if state.deciding > 0 {
             return None;
@@ -176,7 +179,7 @@ impl SentStatuses {
     }
 }
 
-impl State {
+impl SentLedger {
     /// Records a write if it publishes anything.
     fn note(&mut self, job: &WriteJob, sent: Instant) -> Option<WriteId> {
         let key = service_key(&job.target)?;

@@ -17,7 +17,8 @@ fn key() -> ServiceKey {
 async fn a_task_that_has_died_is_no_secret() {
     let connection = Connection::to("http://127.0.0.1:1/");
     let options = Ownership::default();
-    let mut writer = StatusWriter::start(&connection, options, SentStatuses::default(), || panic!("as a bug would"));
+    let mut writer =
+        StatusWriter::start(&connection, options, SentStatuses::default(), || panic!("as a bug would"));
     writer.set_desired(&key(), &Arc::new(service(&json!({}))), Desired::Published(desired_status()));
     assert_eq!(writer.next_notice().await, None);
     // Setting desired states still works.
@@ -53,17 +54,18 @@ async fn a_write_that_would_begin_after_the_term_is_not_sent() {
     let connection = Connection::to(&format!("http://{}/", server.local_addr().unwrap()));
     let (asked, over) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
     let tell_over = Arc::clone(&over);
-    let mut writer = StatusWriter::start(&connection, Ownership::default(), SentStatuses::default(), move || {
-        if !asked.swap(true, Ordering::SeqCst) {
-            return Some(TERM);
-        }
-        let start = Instant::now();
-        while start.elapsed() < TERM {
-            std::hint::spin_loop();
-        }
-        tell_over.store(true, Ordering::SeqCst);
-        None
-    });
+    let mut writer =
+        StatusWriter::start(&connection, Ownership::default(), SentStatuses::default(), move || {
+            if !asked.swap(true, Ordering::SeqCst) {
+                return Some(TERM);
+            }
+            let start = Instant::now();
+            while start.elapsed() < TERM {
+                std::hint::spin_loop();
+            }
+            tell_over.store(true, Ordering::SeqCst);
+            None
+        });
     let service = Arc::new(service(&json!({})));
     for name in ["api", "web"] {
         let key = ServiceKey::new("shop", name);
@@ -77,7 +79,9 @@ async fn a_write_that_would_begin_after_the_term_is_not_sent() {
 #[tokio::test]
 async fn a_term_without_an_end_is_no_overflow() {
     let connection = Connection::to("http://127.0.0.1:1/");
-    let mut writer = StatusWriter::start(&connection, Ownership::default(), SentStatuses::default(), || Some(Duration::MAX));
+    let mut writer = StatusWriter::start(&connection, Ownership::default(), SentStatuses::default(), || {
+        Some(Duration::MAX)
+    });
     writer.set_desired(&key(), &Arc::new(service(&json!({}))), Desired::Published(desired_status()));
     let ended = tokio::time::timeout(Duration::from_millis(200), writer.next_notice()).await;
     assert!(ended.is_err(), "{ended:?}");

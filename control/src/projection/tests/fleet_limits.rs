@@ -259,6 +259,22 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
             .starts_with("\"192.0.2.1\" is not in the networks allowed for its cluster (clusters.m2")
     );
 
+    // Where Pods are by the CNI's own address management.
+    let internal_cidrs = vec!["10.2.0.0/15".parse().unwrap()];
+    let of_cni = Options { internal_cidrs: internal_cidrs.clone(), ..fleet(KarmadaOptions::default()) };
+    let projection = Projector::new(of_cni).project(&objects, &Dirty::Everything);
+    assert!(spread(&projection).is_empty(), "{:?}", spread(&projection));
+    assert!(messages(&projection).iter().any(|it| it.starts_with(
+        "\"10.2.0.7\" is in internalCIDRs, networks of the gateways' own cluster, and the endpoint is in another cluster \
+         (clusters.m2.allow in the configuration"
+    )));
+    let allowed = AddressSet::from_cidrs(&["10.2.0.0/16".parse().unwrap()]);
+    let options =
+        KarmadaOptions { allowed: [("m2".into(), allowed.into())].into(), ..KarmadaOptions::default() };
+    let flat = Options { internal_cidrs, ..fleet(options) };
+    let projection = Projector::new(flat).project(&objects, &Dirty::Everything);
+    assert_eq!(spread(&projection), ["80: m2*100@0 10.2.0.7:8080 of 1"]);
+
     let by_interface = KarmadaOptions { paths: [("m2".into(), Path(1))].into(), ..KarmadaOptions::default() };
     let projection = Projector::new(fleet(by_interface)).project(&objects, &Dirty::Everything);
     assert!(projection.problems.is_empty(), "by an interface of its own these are other addresses");

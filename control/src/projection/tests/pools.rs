@@ -1,9 +1,13 @@
 //! Roles in the allocation of addresses: a gateway uses published ones; the controller allocates from pools and keeps its
 //! allocations.
 
-use k8s_openapi::api::core::v1::Namespace;
+use std::collections::BTreeMap;
 
-use super::super::{Options, Projection, Projector, Role};
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::json;
+use sheave_model::FrontendSource;
+
+use super::super::{Options, Projection, Projector, Published, Role};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
 use crate::api::store::{Dirty, Objects, ServiceKey};
 use crate::projection::service_health::Fault;
@@ -173,6 +177,33 @@ fn what_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
                 projector.project(&objects, &Dirty::Services([ServiceKey::new("shop", "web")].into()));
             assert_eq!(ips(&given, "able/web"), ["203.0.113.1"], "{metadata}{spec}");
         }
+    }
+}
+
+/// A write that is under way, or whose answer was lost, may publish an address that no status has.
+#[test]
+fn an_address_that_was_sent_is_nobody_elses_until_the_write_is_over() {
+    let other =
+        "kind: AddressPool\nmetadata: {name: other}\nspec: {addresses: [198.51.100.1], autoAssign: false}\n";
+    let asks = service("able", "web", "ports: [{port: 443}]", "");
+    let key = ServiceKey::new("shop", "web");
+    let body = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.1", "ipMode": "Proxy"}]}});
+    let sent = Published::written(FrontendSource::Service, &body);
+    let unclassified = finalized("", "", "").replace("sheave.dev/l4", "example.com/other");
+    let moved = finalized(", annotations: {sheave.dev/address-pool: other}", "", "");
+    for changed in
+        [unclassified, moved, finalized("", "", "").replace("type: LoadBalancer", "type: ClusterIP")]
+    {
+        let mut objects = objects(&[ONLY, other, &finalized("", "", "")]);
+        let mut projector = managed();
+        assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.1"]);
+        add(&mut objects, &[&asks, &changed]);
+        projector.set_sent([(key.clone(), sent.clone())].into());
+        let waits = all(&mut projector, &objects);
+        assert!(problems(&waits).contains(&"Service able/web NoAddress ".to_owned()), "{changed}");
+        projector.set_sent(BTreeMap::new());
+        let given = projector.project(&objects, &Dirty::Nothing);
+        assert_eq!(ips(&given, "able/web"), ["203.0.113.1"], "{changed}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Properties of whole worlds: Nodes, pools, namespaces, Services of both families, Gateways with ListenerSets and a fleet, with a controller that writes its
 //! results, and a gateway. For any order of events and any leader, the world ends in the state that one full build of it has.
 //!
+//! Writes may be refused for as long as it takes, and may take effect late, after others that were sent later.
+//!
 //! Addresses depend on history, because a Service keeps its addresses, but only through the statuses, so the full build starts
 //! from the same ones. `PROPTEST_CASES` and `PROPTEST_RNG_SEED` select more and other worlds.
 

@@ -5,15 +5,15 @@
 //! missing here ([`KindHints`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::limits::{WatchLimits, spread};
 use super::list::patience;
@@ -41,15 +41,19 @@ type Found = BTreeMap<&'static str, Availability>;
 pub(super) struct Discovery {
     found: watch::Sender<Found>,
     refresh: Notify,
-    heard: Heard,
+    pub(super) hints: KindHints,
     /// Whether any kind of the definitions could be read.
     readable: AtomicBool,
     denial_logged: AtomicBool,
 }
 
-/// Which kinds the controller reads, by plural.
+/// Takes from the controller which kinds it reads, so that a gateway which lacks one of them looks for it at once. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct KindHints(Arc<Heard>);
+
 #[derive(Debug)]
 struct Heard {
+    /// Plurals of the kinds.
     kinds: watch::Sender<BTreeSet<&'static str>>,
     /// Time of the last change.
     changed: Mutex<Option<Instant>>,
@@ -57,13 +61,15 @@ struct Heard {
     pace: Duration,
 }
 
-/// Takes from the controller which kinds it reads, so that a gateway which lacks one of them looks for it at once.
-#[derive(Clone, Debug)]
-pub struct KindHints(pub(super) Arc<Discovery>);
-
 impl KindHints {
     /// Separator of plurals.
     const SEPARATOR: char = ',';
+
+    /// Hints of which two that differ are accepted with at least `pace` between them.
+    pub fn new(pace: Duration) -> Self {
+        let (kinds, changed) = (watch::Sender::new(BTreeSet::new()), Mutex::new(None));
+        Self(Arc::new(Heard { kinds, changed, pace }))
+    }
 
     /// Text of the plurals, for [`Self::hear`].
     pub fn text(plurals: &BTreeSet<&'static str>) -> String {
@@ -73,7 +79,7 @@ impl KindHints {
     /// Records the kinds that the controller reads; unknown ones are ignored.
     pub fn hear(&self, text: &str) {
         let known = |plural: &str| KINDS.iter().map(|row| row.resource.plural).find(|known| *known == plural);
-        let Heard { kinds, changed, pace } = &self.0.heard;
+        let Heard { kinds, changed, pace } = &*self.0;
         let mut changed = changed.lock().unwrap_or_else(PoisonError::into_inner);
         if changed.is_some_and(|changed| changed.elapsed() < *pace) {
             return;
@@ -86,6 +92,27 @@ impl KindHints {
         });
         if differs {
             *changed = Some(Instant::now());
+        }
+    }
+
+    /// The kinds that the controller reads, by plural.
+    pub fn heard(&self) -> BTreeSet<&'static str> {
+        self.0.kinds.borrow().clone()
+    }
+
+    /// Waits until the controller reads a kind of `lacking` that is not in `heeded`, and then replaces these by all of them. Cancel safe.
+    pub(super) async fn hinted(&self, lacking: &BTreeSet<&'static str>, heeded: &mut BTreeSet<&'static str>) {
+        let mut kinds = self.0.kinds.subscribe();
+        loop {
+            let told: BTreeSet<_> = kinds.borrow_and_update().intersection(lacking).copied().collect();
+            let is_new = !told.is_subset(heeded);
+            *heeded = told;
+            if is_new {
+                return;
+            }
+            if kinds.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
@@ -116,11 +143,10 @@ struct NamedResource {
 
 impl Discovery {
     pub(super) fn new(limits: &WatchLimits) -> Self {
-        let (kinds, changed) = (watch::Sender::new(BTreeSet::new()), Mutex::new(None));
         Self {
             found: watch::Sender::new(Found::new()),
             refresh: Notify::new(),
-            heard: Heard { kinds, changed, pace: limits.relist },
+            hints: KindHints::new(limits.relist),
             readable: AtomicBool::new(false),
             denial_logged: AtomicBool::new(false),
         }
@@ -146,26 +172,6 @@ impl Discovery {
     /// Asks again, because a kind is gone.
     pub(super) fn refresh(&self) {
         self.refresh.notify_one();
-    }
-
-    /// Waits until the controller reads a kind of `lacking` that is not in `heeded`, and then adds all of these. Cancel safe.
-    pub(super) async fn hinted(
-        &self,
-        lacking: &BTreeSet<&'static str>,
-        heeded: &mut BTreeSet<&'static str>,
-    ) {
-        let mut kinds = self.heard.kinds.subscribe();
-        loop {
-            let told: BTreeSet<_> = kinds.borrow_and_update().intersection(lacking).copied().collect();
-            let is_new = !told.is_subset(heeded);
-            *heeded = told;
-            if is_new {
-                return;
-            }
-            if kinds.changed().await.is_err() {
-                std::future::pending().await
-            }
-        }
     }
 
     /// Records that a kind could be read.
@@ -230,7 +236,7 @@ impl Discovery {
                     known.clear();
                     sleep(spread(limits.first_pause)).await;
                 }
-                () = self.hinted(&lacking, &mut heeded) => {
+                () = self.hints.hinted(&lacking, &mut heeded) => {
                     absent.reset();
                     sleep(limits.some_of_relist()).await;
                 }

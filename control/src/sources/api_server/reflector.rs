@@ -205,9 +205,10 @@ impl<K: Kind> Reflector<K> {
     /// Pauses, but no longer than until the controller reads the kind.
     async fn rest(&mut self, pause: Duration) {
         let Some(Requirement { discovery, .. }) = &self.requires else { return sleep(pause).await };
+        let kind = BTreeSet::from([K::ROW.resource.plural]);
         tokio::select! {
             () = sleep(pause) => {}
-            () = discovery.hinted(&BTreeSet::from([K::ROW.resource.plural]), &mut self.heeded) => {
+            () = discovery.hints.hinted(&kind, &mut self.heeded) => {
                 sleep(self.limits.some_of_relist().min(pause)).await;
             }
         }
@@ -346,8 +347,8 @@ impl<K: Kind> Reflector<K> {
 
     /// Runs one watch, and advances `version` with its events.
     async fn watch(&mut self, version: &mut String) -> End {
-        let lasting = self.limits.lasting_watch(self.requires.is_some());
-        let asked = if self.bookmarks { lasting } else { self.limits.watch };
+        let is_optional = self.requires.is_some();
+        let asked = if self.bookmarks { self.limits.lasting_watch(is_optional) } else { self.limits.watch };
         let timeout = spread(asked).as_secs().max(1);
         let params = WatchParams { label_selector: selector::<K>(), ..Default::default() };
         let request = Request::new(&self.path).watch(&params, version);

@@ -72,7 +72,7 @@
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (index . 0).Chart.AppVersion }}{{ end -}}
 {{- end }}
 
-{{/* The text of a file of the kustomizations, with the namespace, accounts and class of this release: (list $ file). */}}
+{{/* The text of a file of the kustomizations, with the namespace, accounts, class and controller name of this release: (list $ file). */}}
 {{- define "sheave.text" -}}
 {{- $root := index . 0 -}}
 {{- $text := $root.Files.Get (printf "files/%s" (index . 1)) -}}
@@ -86,6 +86,7 @@
 {{- $text = replace "name == 'sheave.dev/load-balancer-cleanup'" "name.startsWith('sheave.dev/load-balancer-cleanup-')" $text -}}
 {{- end -}}
 {{- if $root.Values.handleUnclassified }}{{ $text = replace "in ['sheave.dev/l4']" "in ['sheave.dev/l4', '']" $text }}{{ end -}}
+{{- $text = replace "'sheave.dev/gateway'" (printf "'%s'" $root.Values.gatewayAPI.controllerName) $text -}}
 {{ replace "'sheave.dev/l4'" (printf "'%s'" $class) $text }}
 {{- end }}
 

@@ -102,3 +102,29 @@ async fn answer(State((report, hints)): State<Told>, headers: HeaderMap) -> Resp
     let report = report.borrow().clone();
     ([(header::CACHE_CONTROL, "no-store")], Json(report)).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_takes_the_hints_of_the_controller() {
+        let (_report, told) = watch::channel(GatewayReport::default());
+        let hints = KindHints::new(Duration::ZERO);
+        for (text, heard) in
+            [("gateways,widgets", &["gateways"][..]), ("gateways,nodes", &["gateways", "nodes"])]
+        {
+            let headers = [(gateway_report::KINDS_HEADER, text)];
+            let headers = headers.map(|(name, text)| (name.parse().unwrap(), text.parse().unwrap()));
+            let answered =
+                answer(State((told.clone(), Some(hints.clone()))), headers.into_iter().collect()).await;
+            assert_eq!(answered.status(), axum::http::StatusCode::OK);
+            assert!(hints.heard().iter().eq(heard));
+        }
+        // An older controller.
+        let _answered = answer(State((told, Some(hints.clone()))), HeaderMap::new()).await;
+        assert_eq!(hints.heard().len(), 2);
+    }
+}

@@ -82,8 +82,8 @@ fn batches_of(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<
     ];
     let events = prop::collection::vec(event, 1..7);
     let listed = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(Kind::ALL.to_vec(), 1..5)];
-    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8), objects(), objects()).prop_map(
-        |(events, listed, reversed, term, written, refused, late)| Batch {
+    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8), objects(), objects())
+        .prop_map(|(events, listed, reversed, term, written, refused, late)| Batch {
             events,
             listed,
             reversed,
@@ -91,8 +91,7 @@ fn batches_of(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<
             written,
             refused,
             late,
-        },
-    );
+        });
     prop::collection::vec(batch, 1..10)
 }
 

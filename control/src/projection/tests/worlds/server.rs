@@ -199,7 +199,9 @@ impl Server {
             WriteStep::ApplyStatus(body) | WriteStep::RemoveRest(body) => {
                 object["status"] = body["status"].clone();
             }
-            WriteStep::ClearStatus(body) if kind == Kind::Gateway => object["status"] = body["status"].clone(),
+            WriteStep::ClearStatus(body) if kind == Kind::Gateway => {
+                object["status"] = body["status"].clone();
+            }
             WriteStep::ClearStatus(_) => object["status"] = json!({"loadBalancer": {}}),
         }
         if kind != Kind::Gateway && !object["metadata"]["deletionTimestamp"].is_null() && !is_kept(&object) {

@@ -482,7 +482,8 @@ async fn watches_of_optional_kinds_last_longer() {
     until(&mut watch, &mut store, |_, _| {
         let state = server.state.lock().unwrap();
         let asked = |plural| state.watches.iter().flatten().find(|(it, _)| *it == plural).map(|(_, it)| *it);
-        let has = |plural, shortest: u64| asked(plural).is_some_and(|it| (shortest..=2 * shortest).contains(&it));
+        let has =
+            |plural, shortest: u64| asked(plural).is_some_and(|it| (shortest..=2 * shortest).contains(&it));
         has("services", 100) && has("nodes", 100) && has("gateways", 1000) && has("namespaces", 1000)
     })
     .await;
