@@ -7,6 +7,7 @@ mod expression;
 mod extension;
 mod first_packet;
 mod set;
+mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,8 +18,8 @@ use nix::libc;
 use sheave_kernel::attributes::{Attributes, Walk};
 
 pub use self::evaluate::{ChainVerdict, DroppedBy, Way, evaluate};
-use self::expression::{DROP, Verdict, read_verdict};
 pub use self::first_packet::FirstPacket;
+use self::verdict::{DROP, Verdict, read_verdict};
 use crate::netlink::{FAMILY_HEADER, Netlink};
 use crate::unseen::{Right, Unseen};
 

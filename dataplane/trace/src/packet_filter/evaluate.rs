@@ -12,9 +12,10 @@ use std::time::Duration;
 use nix::libc;
 use sheave_kernel::attributes::Walk;
 
-use super::expression::{Effect, Registers, Sets, Verdict, run};
+use super::expression::{Registers, Sets, run};
 use super::first_packet::{FirstPacket, PartialPacket};
 use super::set::Set;
+use super::verdict::{Effect, Verdict};
 use super::{
     BaseChain, EXPRESSION_DATA, EXPRESSION_NAME, GET_RULE, Hook, RULE_CHAIN, RULE_EXPRESSIONS, RULE_TABLE,
     TableFamily, legacy_tables, named, split,

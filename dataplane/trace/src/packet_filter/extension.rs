@@ -3,8 +3,8 @@
 use sheave_kernel::attributes::Walk;
 
 use super::bits::both;
-use super::expression::{Effect, Verdict};
 use super::first_packet::{NEW, PartialPacket};
+use super::verdict::{Effect, Verdict};
 
 /// NFTA_MATCH_NAME, NFTA_MATCH_REV and NFTA_MATCH_INFO (linux/netfilter/nf_tables_compat.h); those of targets are the same.
 const NAME: u16 = 1;

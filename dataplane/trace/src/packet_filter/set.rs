@@ -5,7 +5,7 @@ use std::io;
 use sheave_kernel::attributes::Walk;
 
 use super::bits::{Bits, both};
-use super::expression::{Verdict, data_value, read_verdict};
+use super::verdict::{Verdict, data_value, read_verdict};
 use super::{EXPRESSION_NAME, LIST_ELEMENT, message, named, split};
 use crate::netlink::Netlink;
 
