@@ -55,6 +55,8 @@ fn the_accounts_of_deploy_may_do_what_is_done_and_no_more() {
     assert_eq!(stage.wait_until_served(addresses[0], 80), "endpoint-0");
     // Through its report.
     wait_for_condition(&cluster, ("Service", "web"), "sheave.dev/Programmed", "True");
+    let traces = controller.page(&format!("/api/fleet/trace?service={}/web", cluster.namespace()));
+    assert_eq!(traces["silent"], json!([]), "{traces:#}");
     let renewed = || cluster.get("Lease", LEASE).unwrap()["spec"]["renewTime"].clone();
     let first = renewed();
     eventually("the Lease is renewed", || if renewed() == first { Err("not yet") } else { Ok(()) });

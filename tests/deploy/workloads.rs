@@ -232,10 +232,10 @@ fn the_controller_shows_gateways_a_token_that_is_for_them_alone() {
     for file in [GATEWAY, OVERLAY_GATEWAY] {
         assert_eq!(Config::read(file).text("report", "authorization"), "kubernetes", "{file}");
     }
-    let path = [gateway_report::PATH.to_owned()];
+    let paths = [gateway_report::PATH, gateway_report::TRACE_PATH].map(str::to_owned);
     let role: ClusterRole = object("sheave-controller");
     let rules = role.rules.unwrap();
-    assert!(rules.iter().any(|rule| rule.non_resource_urls.as_deref() == Some(&path[..])), "{rules:?}");
+    assert!(rules.iter().any(|rule| rule.non_resource_urls.as_deref() == Some(&paths[..])), "{rules:?}");
 }
 
 #[test]

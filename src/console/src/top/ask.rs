@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::de::DeserializeOwned;
-use sheave_control::api::gateway_report::EXPLAIN_PATH;
-use sheave_control::api::gateway_report::TRACE_PATH;
+use sheave_control::api::gateway_report::{EXPLAIN_PATH, TRACE_PATH};
 use sheave_control::api::store::ServiceKey;
 use sheave_control::projection::explain::ExplainView;
 

@@ -14,6 +14,11 @@ pub(crate) fn count(number: f64) -> String {
     text
 }
 
+/// A number of things that have a plural with s: 1 frontend, 2 frontends.
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Formats a rate per second in at most five characters: 0, 0.4, 17, 1,204, 12k, 3.4M.
 pub(crate) fn rate(number: f64) -> String {
     if number >= 9_999.5 {

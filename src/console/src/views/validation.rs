@@ -7,6 +7,7 @@ use sheave_dataplane::SmallSetting;
 
 use super::View;
 use super::escape::line;
+use super::numbers::counted;
 use super::problem::{LISTED, ProblemView};
 use super::routes::RoutesView;
 
@@ -93,8 +94,6 @@ impl ValidationView {
         text.extend(small.iter().map(|setting| line(&format!("node: {}", setting.message))));
         let notes = self.short_notes();
         text.extend(notes.iter().map(|note| line(&format!("note: {note}"))));
-        let counted =
-            |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let wrong = self.config.len() + self.problems.len() + small.len();
         text + &match (wrong, notes.len()) {
             (0, 0) => match self.objects {

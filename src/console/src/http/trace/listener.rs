@@ -7,6 +7,7 @@ use sheave_trace::socket::ListeningSocket;
 use sheave_trace::{Unseen, socket};
 
 use super::subject::Subject;
+use crate::views::numbers::counted;
 use crate::views::trace::StepView;
 
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -44,7 +45,7 @@ pub(super) fn step(subject: &Subject, sockets: Option<&Result<Vec<ListeningSocke
                 ),
                 // Steered frontends share the sockets of others.
                 (None, 0) => step.ok(format!("its connections are steered to a shared socket; {so_far}")),
-                (None, number) => step.ok(format!("{number} sockets listen; {so_far}")),
+                (None, number) => step.ok(format!("{} listening; {so_far}", counted(number, "socket"))),
             }
         }
     }

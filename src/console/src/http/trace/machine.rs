@@ -96,7 +96,10 @@ pub(super) fn filters(facts: &MachineFacts, seen: &Seen, addr: FrontendAddr, is_
     if way.is_empty() {
         return step.ok(format!("no chain of others sees {}{legacy}", seen.packet));
     }
-    let seeing = format!("{} chains of others see {}", way.len(), seen.packet);
+    let seeing = match way.len() {
+        1 => format!("one chain of others sees {}", seen.packet),
+        chains => format!("{chains} chains of others see {}", seen.packet),
+    };
     match (undecided.is_empty(), is_served) {
         (true, _) => step.ok(format!("{seeing}, and none drops it{legacy}")),
         (false, true) => step.ok(format!(

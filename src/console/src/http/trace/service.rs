@@ -1,6 +1,7 @@
 //! First steps: what the gateway decides about the client, and whether the gateway serves at all.
 
 use crate::views::explain::outcome;
+use crate::views::numbers::counted;
 use crate::views::trace::StepView;
 
 use super::subject::Subject;
@@ -61,6 +62,6 @@ pub(super) fn gateway(subject: &Subject) -> StepView {
             step.doubtful("it is about to drain, and serves until then", "ask the gateway that takes over")
         }
         Some(why) => step.stopped(format!("it is not ready: {why}"), "`sheave status` says what to do"),
-        None => step.ok(format!("it serves, with {} frontends", status.frontends)),
+        None => step.ok(format!("it serves, with {}", counted(status.frontends, "frontend"))),
     }
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use sheave_model::{Frontend, PartTarget, Share, Split, SplitPart};
 
+use super::algorithm_name;
 use super::{AffinityView, BackendView, EndpointView, FailoverView, FrontendView, HealthView, RouteView};
-use super::{algorithm_name, text::count};
+use crate::views::numbers::counted;
 
 /// Part of a split.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +89,7 @@ impl PartView {
             None if self.weight == 0 => "nothing new".to_owned(),
             None => match self.chosen(route).count() {
                 0 => "refused: no endpoints".to_owned(),
-                endpoints => count(endpoints, "endpoint"),
+                endpoints => counted(endpoints, "endpoint"),
             },
         }
     }

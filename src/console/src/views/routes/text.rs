@@ -8,6 +8,7 @@ use sheave_model::Share;
 use super::super::problem::LISTED;
 use super::{ClientSourceView, EndpointView, FrontendView, RouteView, RoutesView};
 use crate::views::escape::line;
+use crate::views::numbers::counted;
 use crate::views::steering::SteeringView;
 use crate::views::text_table::{columns, or_dash};
 
@@ -17,7 +18,7 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
         "Routing table of node {}, generation {}: {}.",
         view.node,
         view.generation,
-        count(view.frontends.len(), "frontend")
+        counted(view.frontends.len(), "frontend")
     ));
     let frontends: Vec<Cow<'_, FrontendView>> =
         view.frontends.iter().flat_map(FrontendView::of_routes).collect();
@@ -47,7 +48,7 @@ pub(super) fn render(view: &RoutesView, wide: bool) -> String {
     }
     if !view.not_served.is_empty() {
         // Writing to a String cannot fail.
-        writeln!(text, "\nNot served: {}", count(view.not_served.len(), "object")).unwrap_or_default();
+        writeln!(text, "\nNot served: {}", counted(view.not_served.len(), "object")).unwrap_or_default();
         for note in view.not_served.iter().take(LISTED) {
             text += &line(&format!("  {note}"));
         }
@@ -256,7 +257,7 @@ fn outcome(frontend: &FrontendView, route: &RouteView) -> String {
     match route.action.as_str() {
         _ if frontend.server_names.is_some() => "reset: no route".to_owned(),
         "Forward" => {
-            let endpoints = count(route.endpoints.len(), "endpoint");
+            let endpoints = counted(route.endpoints.len(), "endpoint");
             match frontend.refused_share(route) {
                 Share { part: 0, .. } => endpoints,
                 refused => format!("{endpoints}, {refused} refused"),
@@ -267,9 +268,4 @@ fn outcome(frontend: &FrontendView, route: &RouteView) -> String {
         "Drop" => "dropped: none here".to_owned(),
         other => other.to_owned(),
     }
-}
-
-pub(super) fn count(number: usize, what: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
 }

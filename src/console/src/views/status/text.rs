@@ -2,7 +2,7 @@
 
 use super::{AnnouncingView, ControllerView, GuardView, KindView, ProcessView, SnapshotView, SourceView};
 use crate::views::escape::line;
-use crate::views::numbers::span;
+use crate::views::numbers::{counted, span};
 use crate::views::problem::ProblemView;
 use crate::views::services::ServiceCounts;
 use crate::views::steering::SteeringView;
@@ -123,10 +123,6 @@ fn announcing(view: &AnnouncingView) -> String {
     format!(
         "Announcing: {announced} of {addresses} addresses here; heard by {heard_by} of {counted} gateways (`sheave gateways`).\n"
     )
-}
-
-fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn source(source: &SourceView, title: &str) -> String {
