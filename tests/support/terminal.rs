@@ -17,6 +17,9 @@ use super::patience::eventually;
 use super::process::Process;
 use super::usage::{self, Usage};
 
+/// After how many looks a text is drawn again.
+const REDRAWN_EVERY: u16 = 4;
+
 /// Terminal with a program.
 pub struct Terminal {
     process: Process,
@@ -76,19 +79,27 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).expect("keys are taken");
     }
 
-    /// Changes the width of the window, which causes a redraw, and waits for this text.
+    /// Changes the width of the window, which causes a redraw, and waits for this text. Without another width now and then, a text that
+    /// comes later would be drawn over another one, of which the letters that both have stay.
     pub fn until_drawn(&mut self, columns: u16, text: &str) {
-        let from = self.drawn();
-        let name = ttyname(&self.line).expect("a terminal has a name");
-        let mut stty = Command::new("stty");
-        let resized = stty.arg("-F").arg(name).args(["cols", &columns.to_string()]).status();
-        assert!(resized.expect("stty").success());
+        let (from, mut tries) = (self.drawn(), 0);
         eventually(&format!("{text:?} is on the screen"), || {
+            if tries % REDRAWN_EVERY == 0 {
+                self.resize(columns + tries / REDRAWN_EVERY % 2);
+            }
+            tries += 1;
             self.process.expect_running();
             let output = self.output();
             let drawn = output.get(from..).unwrap_or_default();
             if drawn.contains(text) { Ok(()) } else { Err(output) }
         });
+    }
+
+    fn resize(&self, columns: u16) {
+        let name = ttyname(&self.line).expect("a terminal has a name");
+        let mut stty = Command::new("stty");
+        let resized = stty.arg("-F").arg(name).args(["cols", &columns.to_string()]).status();
+        assert!(resized.expect("stty").success());
     }
 
     /// Sends a signal.

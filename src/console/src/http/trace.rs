@@ -115,11 +115,17 @@ impl Tracer {
         let mut steps = vec![service::decision(subject), service::gateway(subject)];
         let mut captured = None;
         if let Some(addr) = subject.addr() {
-            let links = link::links().unwrap_or_default();
+            let links = link::links();
             thread::scope(|threads| {
                 let taking = capture
                     .map(|wanted| (wanted, threads.spawn(move || capturing::take(subject, addr, wanted))));
-                steps.extend(on_this_machine(subject, addr, &links));
+                match &links {
+                    Ok(links) => steps.extend(on_this_machine(subject, addr, links)),
+                    Err(unseen) => steps.push(
+                        StepView::new("machine", "this machine's links, by which all else is looked at")
+                            .unseen(unseen.to_string()),
+                    ),
+                }
                 // The capture lasts longer than everything else.
                 if let Some((wanted, taking)) = taking
                     && let Ok(taken) = taking.join()

@@ -136,7 +136,13 @@ impl VerdictView {
                 Self { state: *state, step: step.clone(), text: found.clone(), advice: advice.clone() }
             }
             None => {
-                Self { state: StepState::Ok, step: String::new(), text: otherwise, advice: String::new() }
+                let unseen = steps.iter().filter(|step| step.state == StepState::Unseen);
+                let unseen: Vec<&str> = unseen.map(|step| step.step.as_str()).collect();
+                let text = match unseen.as_slice() {
+                    [] => otherwise,
+                    unseen => format!("{otherwise}; not seen: {}", unseen.join(", ")),
+                };
+                Self { state: StepState::Ok, step: String::new(), text, advice: String::new() }
             }
         }
     }
@@ -211,7 +217,7 @@ mod tests {
         let step = |name: &str| StepView::new(name, "something");
         let mut steps = vec![step("one").ok("fine"), step("two").unseen("no right")];
         let verdict = VerdictView::of(&steps, "it arrives".to_owned());
-        assert_eq!((verdict.state, verdict.text.as_str()), (StepState::Ok, "it arrives"));
+        assert_eq!((verdict.state, verdict.text.as_str()), (StepState::Ok, "it arrives; not seen: two"));
         steps.push(step("three").doubtful("maybe", ""));
         steps.push(step("four").stopped("here", "do this"));
         let verdict = VerdictView::of(&steps, String::new());

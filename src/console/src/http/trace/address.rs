@@ -87,7 +87,7 @@ fn answering(facts: &AddressFacts, others: &[String]) -> String {
     let unseen = facts.answers.iter().find_map(|(_, macs)| macs.as_ref().err());
     match (others, unseen) {
         ([], Some(unseen)) => unseen.to_string(),
-        ([], None) if facts.answers.is_empty() => "no link of this machine has its subnet".to_owned(),
+        ([], None) if facts.answers.is_empty() => "it is outside the subnets of all links".to_owned(),
         ([], None) => "no other machine answers for it".to_owned(),
         (macs, _) => format!("{} answers for it", macs.join(" and ")),
     }

@@ -81,8 +81,10 @@ pub(super) fn step(
         return step.unseen(format!("the file was full after {packets} packets, before the time was over"));
     }
     let [came, answered] = capture.directions;
-    let found =
-        format!("{came} packets came, {answered} were answers; {} in the file", capture.captured.packets);
+    let found = format!(
+        "{came} packets came, {answered} went back; with those of endpoints, {} are in the file",
+        capture.captured.packets
+    );
     match (came, answered) {
         (0, _) => step.stopped(
             format!("no packet of {who} arrived"),

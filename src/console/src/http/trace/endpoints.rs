@@ -9,6 +9,7 @@ use sheave_trace::Errno;
 use sheave_trace::endpoint_probe::{self, End, TcpProbe, TcpProbed, UdpProbe, UdpProbed};
 
 use super::subject::Subject;
+use crate::views::numbers::counted;
 use crate::views::trace::StepView;
 
 /// Limit of probed endpoints.
@@ -130,14 +131,15 @@ fn want_header(endpoints: &[SocketAddr], outcomes: Vec<Outcome>) -> Vec<Outcome>
 /// Judges the endpoints.
 pub(super) fn step(subject: &Subject, outcomes: &[(SocketAddr, Outcome)]) -> StepView {
     let all = subject.endpoints.len() + subject.out_of_reach;
-    let looked = format!("what the {all} endpoints that the client may get do when this gateway connects");
+    let looked =
+        format!("connections of this gateway to {} that the client may get", counted(all, "endpoint"));
     let step = StepView::new("endpoints", looked);
     let works = outcomes.iter().filter(|(_, it)| *it == Outcome::Works).count();
     let unknown = outcomes.iter().filter(|(_, it)| *it == Outcome::Unknown).count();
     let not_probed = match all - outcomes.len() {
         0 => String::new(),
         more => format!("; {more} more were not probed"),
-    };
+    } + &avoided(subject);
     let bad = outcomes.iter().filter(|(_, it)| !matches!(it, Outcome::Works | Outcome::Unknown));
     let bad: Vec<&(SocketAddr, Outcome)> = bad.collect();
     let Some((first, outcome)) = bad.first() else {
@@ -160,6 +162,17 @@ pub(super) fn step(subject: &Subject, outcomes: &[(SocketAddr, Outcome)]) -> Ste
     let (what, advice) = describe(*outcome, *first, alike == outcomes.len());
     let found = format!("{who} {what}{not_probed}");
     if bad.len() == outcomes.len() { step.stopped(found, advice) } else { step.doubtful(found, advice) }
+}
+
+/// Endpoints that nobody gets at present, which look healthy to whoever connects to the others.
+fn avoided(subject: &Subject) -> String {
+    let unhealthy = subject.view.endpoints.iter().filter(|endpoint| !endpoint.used);
+    let mut unhealthy = unhealthy.filter_map(|it| Some((&it.address, it.unhealthy.as_ref()?)));
+    let Some((first, why)) = unhealthy.next() else { return String::new() };
+    match unhealthy.count() {
+        0 => format!("; {first} is avoided as unhealthy: {why}"),
+        more => format!("; {first} and {more} more are avoided as unhealthy: {why}"),
+    }
 }
 
 /// Common part of outcomes of one kind.

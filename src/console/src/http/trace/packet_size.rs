@@ -64,11 +64,15 @@ pub(super) fn step(facts: &[PathFacts]) -> StepView {
     if facts.is_empty() {
         return StepView::new("mtu", "whether full packets arrive").ok("no packet leaves this machine");
     }
-    let lost = facts.iter().find(|it| it.result.as_ref().is_ok_and(PathMtu::is_black_hole));
-    if let Some(PathFacts { peer, is_client, size, .. }) = lost {
-        let whose = if *is_client { "the client" } else { "endpoint" };
-        let found =
-            format!("packets of {size} bytes to {whose} {peer} are lost without a report, small ones arrive");
+    let lost = facts.iter().filter(|it| it.result.as_ref().is_ok_and(PathMtu::is_black_hole));
+    let lost: Vec<&PathFacts> = lost.collect();
+    if let Some(PathFacts { size, peer, .. }) = lost.first() {
+        let whose = |it: &&PathFacts| if it.is_client { "the client" } else { "endpoint" };
+        let towards: Vec<String> = lost.iter().map(|it| format!("{} {}", whose(it), it.peer)).collect();
+        let found = format!(
+            "packets of {size} bytes to {} are lost without a report, small ones arrive",
+            towards.join(" and to ")
+        );
         // Jumbo frames: the other end may be a plain one, whose segments are never that long.
         let judged = if *size > ETHERNET { StepView::doubtful } else { StepView::stopped };
         return judged(
