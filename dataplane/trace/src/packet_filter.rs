@@ -286,21 +286,28 @@ fn read_dropping_rule(payload: &[u8]) -> Option<(TableKey, Option<u64>)> {
     let (family, rule) = split(payload)?;
     rule.find(RULE_CHAIN)?;
     let (mut drops, mut packets) = (false, None);
-    for (_, expression) in Walk(rule.find(RULE_EXPRESSIONS)?) {
-        let (name, data) = (Walk(expression).text(EXPRESSION_NAME), Walk(expression).find(EXPRESSION_DATA));
-        let data = Walk(data.unwrap_or_default());
+    for (name, data) in expressions(rule.find(RULE_EXPRESSIONS)?) {
         match name {
-            Some("counter") => packets = data.find(COUNTER_PACKETS).and_then(wide),
-            Some("reject") => drops = true,
+            "counter" => packets = data.find(COUNTER_PACKETS).and_then(wide),
+            "reject" => drops = true,
             // An extension of iptables.
-            Some("target") => drops |= matches!(data.text(TARGET_NAME), Some("REJECT" | "DROP")),
-            Some("immediate") => {
+            "target" => drops |= matches!(data.text(TARGET_NAME), Some("REJECT" | "DROP")),
+            "immediate" => {
                 drops |= data.find(IMMEDIATE_DATA).and_then(read_verdict) == Some(Verdict::Drop);
             }
             _ => {}
         }
     }
     drops.then(|| Some(((family, rule.text(RULE_TABLE)?.to_owned()), packets)))?
+}
+
+/// The expressions of a rule: name and attributes of each.
+fn expressions(list: &[u8]) -> impl Iterator<Item = (&str, Walk<'_>)> {
+    Walk(list).map(|(_, expression)| {
+        let expression = Walk(expression);
+        let data = expression.find(EXPRESSION_DATA).unwrap_or_default();
+        (expression.text(EXPRESSION_NAME).unwrap_or_default(), Walk(data))
+    })
 }
 
 fn wide(value: &[u8]) -> Option<u64> {

@@ -15,6 +15,7 @@ use crate::admin_server::AdminServer;
 use crate::arguments::Trace;
 use crate::exit::Exit;
 use crate::http::all_gateways::ALL_TRACE_PATH;
+use crate::http::trace::with_capture;
 use crate::inspect::{NOT_FOUND, namespace_of_context, of_all, parsed_within, unanswered};
 use crate::options::Options;
 use crate::stdout::{complain, print, render};
@@ -77,8 +78,7 @@ fn exit(shown: Exit, status: u16, verdict: StepState, saved: Exit) -> Exit {
 impl Trace {
     /// Path of the question.
     fn path(&self, question: &Question, path: &str) -> String {
-        let captured = self.capture.map(|time| format!("/{}", time.as_secs())).unwrap_or_default();
-        question.path(&format!("{path}{captured}"))
+        question.path(&with_capture(path, self.capture))
     }
 
     fn patience(&self) -> Duration {

@@ -9,18 +9,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use nix::libc;
-use sheave_kernel::attributes::Walk;
-
 use super::expression::{Registers, Sets, run};
 use super::first_packet::{FirstPacket, PartialPacket};
 use super::set::Set;
 use super::verdict::{Effect, Verdict};
 use super::{
-    BaseChain, EXPRESSION_DATA, EXPRESSION_NAME, GET_RULE, Hook, RULE_CHAIN, RULE_EXPRESSIONS, RULE_TABLE,
-    TableFamily, legacy_tables, named, split,
+    BaseChain, GET_RULE, Hook, RULE_CHAIN, RULE_EXPRESSIONS, RULE_TABLE, TableFamily, expressions,
+    legacy_tables, named, split,
 };
 use crate::netlink::Netlink;
+use nix::libc;
 
 /// NFTA_RULE_HANDLE (linux/netfilter/nf_tables.h).
 const RULE_HANDLE: u16 = 3;
@@ -351,14 +349,11 @@ impl Table<'_> {
     fn run_rule(&mut self, rule: &Rule, packet: &mut PartialPacket) -> io::Result<(Vec<Verdict>, bool)> {
         let (mut possible, mut matches) = (Vec::new(), Some(true));
         let mut registers = Registers::new();
-        for (_, expression) in Walk(&rule.expressions) {
+        for (name, data) in expressions(&rule.expressions) {
             self.reader.steps += 1;
             if self.reader.steps > MOST_STEPS {
                 return Err(io::Error::other("too many rules"));
             }
-            let expression = Walk(expression);
-            let name = expression.text(EXPRESSION_NAME).unwrap_or_default();
-            let data = Walk(expression.find(EXPRESSION_DATA).unwrap_or_default());
             match run(name, data, packet, &mut registers, self)? {
                 Effect::Matches(Some(true)) => {}
                 Effect::Matches(Some(false)) => return Ok((possible, true)),

@@ -36,12 +36,11 @@ pub(super) fn matches(data: Walk<'_>, packet: &PartialPacket) -> Option<bool> {
 
 /// What a target does.
 pub(super) fn target(data: Walk<'_>, packet: &mut PartialPacket) -> Effect {
-    let decides = |verdict| Effect::Decides { verdicts: vec![verdict], may_not: false };
     match data.text(NAME).unwrap_or_default() {
-        "DROP" | "REJECT" => decides(Verdict::Drop),
+        "DROP" | "REJECT" => Effect::decides(Verdict::Drop),
         "DNAT" | "MASQUERADE" | "NETMAP" | "REDIRECT" | "SNAT" => {
             packet.forget_destination();
-            decides(Verdict::Accept)
+            Effect::decides(Verdict::Accept)
         }
         "CT" | "NOTRACK" => {
             packet.exempt();

@@ -90,16 +90,15 @@ enum Until {
 
 impl Set {
     pub(super) fn read(netlink: &mut Netlink, family: u8, table: &str, name: &str) -> io::Result<Self> {
-        let mut described = None;
-        netlink.request(GET_SET, &named(family, table, name), |_, payload| {
+        let (mut described, of_set) = (None, named(family, table, name));
+        netlink.request(GET_SET, &of_set, |_, payload| {
             described = described.take().or_else(|| describe(payload));
         })?;
         let (mut set, is_interval) = described.ok_or(io::ErrorKind::NotFound)?;
         if set.is_dynamic {
             return Ok(set);
         }
-        let list = named(family, table, name);
-        let mut elements = netlink.dump(GET_ELEMENTS, &list, |found: &mut Vec<_>, _, payload| {
+        let mut elements = netlink.dump(GET_ELEMENTS, &of_set, |found: &mut Vec<_>, _, payload| {
             let list = split(payload).and_then(|(_, list)| list.find(ELEMENTS));
             let list = Walk(list.unwrap_or_default()).filter(|(kind, _)| *kind == LIST_ELEMENT);
             if found.len() <= MOST {

@@ -11,6 +11,7 @@ use axum::extract::{Query as UrlQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use serde::de::DeserializeOwned;
 use sheave_control::api::gateway_report::{EXPLAIN_PATH, STATUS_PATH};
 use sheave_control::controller::ControllerStatus;
 use sheave_control::controller::all_gateways::{GatewayClient, GatewayLink, KnownGateway};
@@ -19,7 +20,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 pub(crate) use self::traces::ALL_TRACE_PATH;
-use crate::http::gateway_pages::{JSON, bad_request, question};
+use crate::http::gateway_pages::{JSON, answered, bad_request, question};
 use crate::views::View as _;
 use crate::views::all_gateways::{
     AllGatewaysView, ExplanationsView, GatewayAnswer, GatewayExplanation, bounded_view,
@@ -174,10 +175,7 @@ async fn explain(
         gateways.explain(&question).await
     });
     match explained.await {
-        Ok(view) => {
-            let status = if view.is_found() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-            (status, [(header::CONTENT_TYPE, JSON)], view.to_json()).into_response()
-        }
+        Ok(view) => answered(view.is_found(), view.to_json()),
         Err(why) => unavailable(why),
     }
 }
@@ -208,18 +206,32 @@ async fn status_of(gateway: GatewayLink) -> GatewayAnswer {
 
 /// Queries a gateway's explanation.
 async fn explanation_of(gateway: GatewayLink, path: Arc<str>) -> GatewayExplanation {
+    let why = |status, body: &[u8]| match status {
+        StatusCode::NOT_FOUND => REPORT_ALONE.to_owned(),
+        status => refused(status, body),
+    };
+    let (is_found, view) = view_of(gateway, &path, LONGEST_EXPLANATION, why).await?;
+    Ok(if is_found { Answer::Explained(view) } else { Answer::NotFound(view) })
+}
+
+/// Queries a gateway's view, and whether what it is about exists there. `refusal` is the error message for any other answer.
+async fn view_of<T: DeserializeOwned>(
+    gateway: GatewayLink,
+    path: &str,
+    longest: usize,
+    refusal: impl FnOnce(StatusCode, &[u8]) -> String,
+) -> Result<(bool, T), String> {
     if !gateway.can_be_asked() {
         return Err(NO_PORT.to_owned());
     }
-    let (status, body) = gateway.get(&path, LONGEST_EXPLANATION).await.map_err(|error| error.to_string())?;
+    let (status, body) = gateway.get(path, longest).await.map_err(|error| error.to_string())?;
     match (status, bounded_view(&body)) {
-        (StatusCode::OK, Ok(view)) => Ok(Answer::Explained(view)),
-        (StatusCode::NOT_FOUND, Ok(view)) => Ok(Answer::NotFound(view)),
-        (StatusCode::NOT_FOUND, Err(_)) => Err(REPORT_ALONE.to_owned()),
+        (StatusCode::OK, Ok(view)) => Ok((true, view)),
+        (StatusCode::NOT_FOUND, Ok(view)) => Ok((false, view)),
         (StatusCode::OK, Err(error)) => {
             Err(format!("its answer cannot be read, as of another version: {error}"))
         }
-        (status, _) => Err(refused(status, &body)),
+        (status, _) => Err(refusal(status, &body)),
     }
 }
 

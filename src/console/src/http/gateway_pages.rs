@@ -47,9 +47,9 @@ async fn explain(
         Err(why) => return bad_request(why),
     };
     let Ok(answer) = ask(&queries, |reply| Query::Explain(question, reply)).await else { return stuck() };
-    let (status, mut view) = match answer {
-        Answer::Explained(view) => (StatusCode::OK, view),
-        Answer::NotFound(view) => (StatusCode::NOT_FOUND, view),
+    let (is_found, mut view) = match answer {
+        Answer::Explained(view) => (true, view),
+        Answer::NotFound(view) => (false, view),
     };
     let body = match asker {
         Asker::Administrator => view.to_json(),
@@ -58,6 +58,12 @@ async fn explain(
             view.to_compact_json()
         }
     };
+    answered(is_found, body)
+}
+
+/// Responds with a JSON view: 404 if what it is about does not exist.
+pub(crate) fn answered(is_found: bool, body: String) -> Response {
+    let status = if is_found { StatusCode::OK } else { StatusCode::NOT_FOUND };
     (status, [(header::CONTENT_TYPE, JSON)], body).into_response()
 }
 

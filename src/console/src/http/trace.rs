@@ -33,7 +33,7 @@ use tokio::sync::Semaphore;
 
 use self::capturing::{Capture, Wanted};
 use self::subject::Subject;
-use crate::http::gateway_pages::{Asker, JSON, bad_request, question, stuck};
+use crate::http::gateway_pages::{Asker, answered, bad_request, question, stuck};
 use crate::http::query::{Query, QuerySender, ask};
 use crate::views::View as _;
 use crate::views::explain::{Question, QuestionQuery, outcome};
@@ -107,8 +107,7 @@ impl Tracer {
         let Ok((exists, view)) = traced.await else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
-        let status = if exists { StatusCode::OK } else { StatusCode::NOT_FOUND };
-        (status, [(header::CONTENT_TYPE, JSON)], view.to_json()).into_response()
+        answered(exists, view.to_json())
     }
 
     fn follow(&self, subject: &Subject, capture: Option<Wanted>) -> TraceView {
@@ -130,7 +129,13 @@ impl Tracer {
                 if let Some((wanted, taking)) = taking
                     && let Ok(taken) = taking.join()
                 {
-                    steps.push(capturing::step(subject, addr, wanted.time, &taken));
+                    steps.push(capturing::step(
+                        subject,
+                        addr,
+                        wanted.time,
+                        &taken,
+                        links.as_deref().unwrap_or_default(),
+                    ));
                     captured = taken.ok().map(|taken| (wanted.payload, taken));
                 }
             });
@@ -238,6 +243,11 @@ async fn trace_with_capture(
         }
         (Err(why), _) | (_, Err(why)) => bad_request(why),
     }
+}
+
+/// Path of a trace, with a capture of this length.
+pub(crate) fn with_capture(path: &str, capture: Option<Duration>) -> String {
+    capture.map_or_else(|| path.to_owned(), |time| format!("{path}/{}", time.as_secs()))
 }
 
 /// Parses the length of a capture from a URL.

@@ -227,10 +227,10 @@ impl App {
     }
 
     /// Opens what the gateway says of the selected row's Service.
-    fn look_into(&mut self, page: RequestKind) -> Next {
+    fn look_into(&mut self, kind: RequestKind) -> Next {
         let chosen = self.items.get(self.cursor).and_then(|item| item.label.of.clone());
         let Some(of) = chosen else { return Next::Wait };
-        self.pane = Some(Pane::asking(of, page));
+        self.pane = Some(Pane::asking(of, kind));
         Next::Ask
     }
 
@@ -253,7 +253,7 @@ impl App {
 
     fn command_pane(&mut self, key: KeyCode) -> Next {
         let Some(pane) = &mut self.pane else { return Next::Wait };
-        let page = match key {
+        let kind = match key {
             KeyCode::Char('q' | '?' | 'h') | KeyCode::Esc => {
                 self.pane = None;
                 return Next::Draw;
@@ -263,7 +263,7 @@ impl App {
             KeyCode::Enter => Some(RequestKind::Explain),
             _ => return if pane.scroll(key) { Next::Draw } else { Next::Wait },
         };
-        if pane.ask(page) { Next::Ask } else { Next::Wait }
+        if pane.ask(kind) { Next::Ask } else { Next::Wait }
     }
 
     fn move_cursor(&mut self, key: KeyCode) -> Next {

@@ -36,7 +36,7 @@ pub(super) enum RequestKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) of: LiveService,
-    pub(super) page: RequestKind,
+    pub(super) kind: RequestKind,
 }
 
 /// Asks the gateway.
@@ -45,7 +45,7 @@ pub(super) struct Request {
 /// If it does not answer, with the reason as text.
 pub(super) async fn answer(authority: &str, request: &Request) -> Result<String, String> {
     let question = question(&request.of)?;
-    let text = match request.page {
+    let text = match request.kind {
         RequestKind::Explain => explanation(authority, &request.of, &question).await?,
         RequestKind::Trace => get::<TraceView>(authority, &question.path(TRACE_PATH)).await?.to_text(),
     };

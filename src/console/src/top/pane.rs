@@ -72,22 +72,22 @@ impl Pane {
     }
 
     /// Waits for an answer about this Service.
-    pub(super) fn asking(of: LiveService, page: RequestKind) -> Self {
-        Self::new(Some(Request { of, page }), String::new())
+    pub(super) fn asking(of: LiveService, kind: RequestKind) -> Self {
+        Self::new(Some(Request { of, kind }), String::new())
     }
 
     pub(super) fn request(&self) -> Option<&Request> {
         self.request.as_ref()
     }
 
-    /// Asks again, for this page if there is one. Returns whether there is anything to ask.
-    pub(super) fn ask(&mut self, page: Option<RequestKind>) -> bool {
-        let Some(Request { of, page: known }) = &self.request else { return false };
-        let page = page.unwrap_or(*known);
-        if page == *known {
+    /// Asks again, for this kind of answer if there is one. Returns whether there is anything to ask.
+    pub(super) fn ask(&mut self, kind: Option<RequestKind>) -> bool {
+        let Some(Request { of, kind: known }) = &self.request else { return false };
+        let kind = kind.unwrap_or(*known);
+        if kind == *known {
             self.waiting = true;
         } else {
-            *self = Self::asking(of.clone(), page);
+            *self = Self::asking(of.clone(), kind);
         }
         true
     }
@@ -108,9 +108,9 @@ impl Pane {
 
     /// What is shown, from when, and what went wrong.
     pub(super) fn title(&self) -> (String, Option<String>) {
-        let Some(Request { of, page }) = &self.request else { return ("Keys and columns".to_owned(), None) };
+        let Some(Request { of, kind }) = &self.request else { return ("Keys and columns".to_owned(), None) };
         let name = shown_name(of);
-        let (done, doing) = match page {
+        let (done, doing) = match kind {
             RequestKind::Explain => ("explained", "asking the gateway"),
             RequestKind::Trace => ("traced", "tracing, which takes some seconds"),
         };

@@ -13,11 +13,11 @@ use axum::routing::get;
 use sheave_control::api::gateway_report::{CAPTURE_PATH, TRACE_PATH};
 use sheave_control::controller::all_gateways::{GatewayLink, KnownGateway};
 
-use super::{AllGateways, NO_PORT, NO_TIME, in_time, refused, unavailable};
-use crate::http::gateway_pages::{JSON, bad_request, question};
-use crate::http::trace::{PCAP, capture_time};
+use super::{AllGateways, NO_TIME, in_time, refused, unavailable, view_of};
+use crate::http::gateway_pages::{answered, bad_request, question};
+use crate::http::trace::{PCAP, capture_time, with_capture};
 use crate::views::View as _;
-use crate::views::all_gateways::{GatewayTrace, TracesView, bounded_view};
+use crate::views::all_gateways::{GatewayTrace, TracesView};
 use crate::views::explain::{Question, QuestionQuery};
 use crate::views::trace::CaptureView;
 
@@ -70,8 +70,7 @@ async fn answer(gateways: &AllGateways, question: &Question, capture: Option<Dur
         return unavailable("other traces are running; try again".to_owned());
     };
     let work = TRACE_TIME + capture.unwrap_or_default();
-    let captured = capture.map(|time| format!("/{}", time.as_secs())).unwrap_or_default();
-    let path: Arc<str> = question.path(&format!("{TRACE_PATH}{captured}")).into();
+    let path: Arc<str> = question.path(&with_capture(TRACE_PATH, capture)).into();
     let traced = in_time(work, async {
         let mut answers = Vec::new();
         let ask = |gateway| trace_of(gateway, Arc::clone(&path));
@@ -83,11 +82,7 @@ async fn answer(gateways: &AllGateways, question: &Question, capture: Option<Dur
         Ok(with_files(answers))
     });
     match traced.await {
-        Ok(view) => {
-            let is_found = view.is_found() || view.gateways.is_empty();
-            let status = if is_found { StatusCode::OK } else { StatusCode::NOT_FOUND };
-            (status, [(header::CONTENT_TYPE, JSON)], view.to_json()).into_response()
-        }
+        Ok(view) => answered(view.is_found() || view.gateways.is_empty(), view.to_json()),
         Err(why) => unavailable(why),
     }
 }
@@ -105,20 +100,12 @@ fn with_files(answers: Vec<(KnownGateway, GatewayTrace)>) -> TracesView {
 }
 
 async fn trace_of(gateway: GatewayLink, path: Arc<str>) -> GatewayTrace {
-    if !gateway.can_be_asked() {
-        return Err(NO_PORT.to_owned());
-    }
-    let (status, body) = gateway.get(&path, LONGEST_TRACE).await.map_err(|error| error.to_string())?;
-    match (status, bounded_view(&body)) {
-        (StatusCode::OK, Ok(view)) => Ok((true, view)),
-        (StatusCode::NOT_FOUND, Ok(view)) => Ok((false, view)),
-        (StatusCode::NOT_FOUND, Err(_)) => Err(NO_TRACES.to_owned()),
-        (StatusCode::FORBIDDEN, _) => Err(NO_RIGHT.to_owned()),
-        (StatusCode::OK, Err(error)) => {
-            Err(format!("its answer cannot be read, as of another version: {error}"))
-        }
-        (status, _) => Err(refused(status, &body)),
-    }
+    let why = |status, body: &[u8]| match status {
+        StatusCode::NOT_FOUND => NO_TRACES.to_owned(),
+        StatusCode::FORBIDDEN => NO_RIGHT.to_owned(),
+        status => refused(status, body),
+    };
+    view_of(gateway, &path, LONGEST_TRACE, why).await
 }
 
 async fn file(State(gateways): State<AllGateways>, node: Result<UrlPath<String>, PathRejection>) -> Response {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use sheave_trace::link::{self, Link, with_subnet_of};
+use sheave_trace::link::{Link, with_subnet_of};
 use sheave_trace::neighbour::{Neighbour, NeighbourState};
 use sheave_trace::route::{Admission, ReversePath, Route, RouteKind};
 use sheave_trace::{Unseen, neighbour, route};
@@ -70,8 +70,8 @@ fn refusing<'a>(client: IpAddr, frontend: IpAddr, links: impl Iterator<Item = &'
 }
 
 /// What a capture without packets may be due to: the kernel does not even answer ARP requests of a client whose packets `rp_filter` drops.
-pub(super) fn may_be_refused(client: IpAddr, frontend: IpAddr) -> Option<String> {
-    let refusing = refusing(client, frontend, link::links().unwrap_or_default().iter());
+pub(super) fn may_be_refused(client: IpAddr, frontend: IpAddr, links: &[Link]) -> Option<String> {
+    let refusing = refusing(client, frontend, links.iter());
     (!refusing.is_empty()).then(|| {
         format!(
             "; rp_filter (strict) drops packets of {client} on {}, and ARP requests of it get no answer there",

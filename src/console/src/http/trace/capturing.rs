@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use sheave_model::FrontendAddr;
 use sheave_trace::capture::{Bounds, CaptureError, Captured, Conversation, EndedBy, capture};
+use sheave_trace::link::Link;
 
 use super::arrival;
 use super::subject::Subject;
@@ -69,6 +70,7 @@ pub(super) fn step(
     addr: FrontendAddr,
     time: Duration,
     taken: &Result<Capture, CaptureError>,
+    links: &[Link],
 ) -> StepView {
     let who = subject.client_ip().map_or_else(|| "clients".to_owned(), |ip| ip.to_string());
     let step = StepView::new("capture", format!("packets of {who} at {addr}, for {} s", time.as_secs()));
@@ -90,7 +92,7 @@ pub(super) fn step(
             format!("no packet of {who} arrived"),
             format!(
                 "they go elsewhere or are dropped on the way: look at the client's route and neighbours (ip route get, ip neigh) and at the routers between{}",
-                subject.client_ip().and_then(|client| arrival::may_be_refused(client, addr.ip)).unwrap_or_default()
+                subject.client_ip().and_then(|client| arrival::may_be_refused(client, addr.ip, links)).unwrap_or_default()
             ),
         ),
         (_, 0) => step.stopped(

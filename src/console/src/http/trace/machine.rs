@@ -135,12 +135,10 @@ fn dropped(step: StepView, chain: &BaseChain, by: &DroppedBy, addr: FrontendAddr
 }
 
 fn uncertain(chain: &BaseChain, rules: usize) -> String {
+    let name = format!("chain {} {} {}", chain.family, chain.table, chain.chain);
     match rules {
-        0 => format!("chain {} {} {}", chain.family, chain.table, chain.chain),
-        rules => format!(
-            "chain {} {} {} ({rules} of its rules depend on what is not known here)",
-            chain.family, chain.table, chain.chain
-        ),
+        0 => name,
+        rules => format!("{name} ({rules} of its rules depend on what is not known here)"),
     }
 }
 

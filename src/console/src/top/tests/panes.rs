@@ -3,9 +3,9 @@
 use super::*;
 use crate::top::ask::{Request, RequestKind};
 
-fn request(service: &str, source: &str, page: RequestKind) -> Request {
+fn request(service: &str, source: &str, kind: RequestKind) -> Request {
     let of = crate::top::messages::LiveService { service: service.to_owned(), source: source.to_owned() };
-    Request { of, page }
+    Request { of, kind }
 }
 
 impl Scene {
