@@ -83,6 +83,9 @@ pub mod reason {
     pub const PROTOCOL_NOT_SUPPORTED: &str = "ProtocolNotSupported";
     /// Another Service, or the node itself (`reservedPorts`), already has this address and port.
     pub const ADDRESS_IN_USE: &str = "AddressInUse";
+    /// The frontend's port is a node port of another Service. kube-proxy answers node ports at every address of a node in most of its
+    /// modes, and at the node's own addresses in all of them, so clients may reach the other Service.
+    pub const NODE_PORT_CONFLICT: &str = "NodePortConflict";
     /// `spec.externalIPs` has an address that `externalIPs.allow` does not include.
     pub const EXTERNAL_IP_REFUSED: &str = "ExternalIPRefused";
     /// `loadBalancerSourceRanges` has no valid range for a family of the Service. Clients of that family are not admitted.

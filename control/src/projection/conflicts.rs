@@ -1,9 +1,9 @@
 //! Ownership of an address and port that several Services claim: first the Service whose status has it, then the oldest, and
 //! those that only name it in `externalIPs` last. When the owner leaves, the next one takes over.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use sheave_model::FrontendAddr;
+use sheave_model::{FrontendAddr, Protocol};
 
 use super::plan::Rank;
 use crate::api::store::ServiceKey;
@@ -30,6 +30,8 @@ pub(super) type ServiceClaims = BTreeMap<FrontendAddr, ClaimPriority>;
 pub(super) struct Claims {
     by_addr: HashMap<FrontendAddr, Vec<(ClaimPriority, Rank)>>,
     by_service: HashMap<ServiceKey, (Rank, ServiceClaims)>,
+    /// Number of claimed addresses with each port.
+    ports: HashMap<(u16, Protocol), usize>,
 }
 
 /// Effects of changed claims.
@@ -48,7 +50,11 @@ impl Claims {
         self.release(&rank.key, touched);
         for (addr, claim) in &claims {
             touched.addrs.entry(*addr).or_insert(self.by_addr.contains_key(addr));
-            self.by_addr.entry(*addr).or_default().push((*claim, rank.clone()));
+            let claimants = self.by_addr.entry(*addr).or_default();
+            if claimants.is_empty() {
+                *self.ports.entry((addr.port, addr.protocol)).or_default() += 1;
+            }
+            claimants.push((*claim, rank.clone()));
         }
         self.by_service.insert(rank.key.clone(), (rank.clone(), claims));
     }
@@ -62,7 +68,17 @@ impl Claims {
                 claims.retain(|(_, rank)| rank.key != *key);
                 if claims.is_empty() {
                     self.by_addr.remove(&addr);
+                    self.release_port((addr.port, addr.protocol));
                 }
+            }
+        }
+    }
+
+    fn release_port(&mut self, port: (u16, Protocol)) {
+        if let Some(addresses) = self.ports.get_mut(&port) {
+            *addresses -= 1;
+            if *addresses == 0 {
+                self.ports.remove(&port);
             }
         }
     }
@@ -80,6 +96,15 @@ impl Claims {
     /// All Services that claim `addr`.
     pub(super) fn claimants(&self, addr: FrontendAddr) -> impl Iterator<Item = &ServiceKey> {
         self.by_addr.get(&addr).into_iter().flatten().map(|(_, rank)| &rank.key)
+    }
+
+    /// All Services that claim an address with one of these ports. Costs nothing while none does.
+    pub(super) fn on_ports(&self, ports: &BTreeSet<(u16, Protocol)>) -> BTreeSet<ServiceKey> {
+        if !ports.iter().any(|port| self.ports.contains_key(port)) {
+            return BTreeSet::new();
+        }
+        let there = self.by_addr.iter().filter(|(addr, _)| ports.contains(&(addr.port, addr.protocol)));
+        there.flat_map(|(_, claims)| claims.iter().map(|(_, rank)| rank.key.clone())).collect()
     }
 
     /// Whether the gateway itself accepts traffic on `addr`.

@@ -245,6 +245,7 @@ pub(super) fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Probl
         }
         owner.is_none()
     });
+    report_node_ports(input, &won, &mut report);
     let first = problems.len();
     problems.extend(report.into_problems());
     if plan.gateway.is_some() {
@@ -256,6 +257,33 @@ pub(super) fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Probl
         }
     }
     won
+}
+
+/// Reports frontends whose port is another Service's node port: kube-proxy has a rule for it that comes before the proxy's sockets.
+/// Where Sheave serves node ports itself there is none.
+fn report_node_ports(input: FrontendInput<'_>, won: &[PlannedFrontend], report: &mut Report) {
+    let plan = input.plan;
+    if plan.kinds.contains(&FrontendKind::NodePort) {
+        return;
+    }
+    for &PlannedFrontend { addr, port, .. } in won {
+        let is_own = |it: &PlannedPort| it.node_port == Some(addr.port) && it.protocol == addr.protocol;
+        let Some(other) = input.services.other_with_node_port(plan.key(), (addr.port, addr.protocol)) else {
+            continue;
+        };
+        if plan.ports.iter().any(is_own) {
+            continue;
+        }
+        let what_happens = if input.context.of_all_nodes.contains(&addr.ip) {
+            "kube-proxy answers node ports there, so clients may reach that one"
+        } else {
+            "where kube-proxy answers node ports at every address of a node, clients reach that one"
+        };
+        let other = plan.name_of_other(other);
+        let port = &plan.ports[port];
+        let message = format!("the port of {addr} is a node port of {other}; {what_happens}");
+        report.add(reason::NODE_PORT_CONFLICT, plan.port_field(port), Some(port.problem_port()), message);
+    }
 }
 
 pub(super) fn port_target(

@@ -346,11 +346,12 @@ impl Projector {
         }
     }
 
-    /// Adds Services that share a frontend address whose claimants changed, and those with an endpoint that became, or ceased to
-    /// be, a frontend or an address that nodes forward.
+    /// Adds Services that share a frontend address whose claimants changed, those with an endpoint that became, or ceased to be, a
+    /// frontend or an address that nodes forward, and those on a port that came or went as a node port.
     fn add_affected(&mut self, objects: &Objects, pass: &mut Pass) {
         pass.loops_changed = !pass.led_on.is_empty() || !self.changed_nodes.is_empty();
         let mut affected = self.led_elsewhere(&pass.led_on);
+        affected.extend(self.claims.on_ports(&pass.led_on.node_ports));
         for addr in pass.touched.addrs.keys() {
             affected.extend(self.claims.claimants(*addr).cloned());
         }

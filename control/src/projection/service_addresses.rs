@@ -1,6 +1,6 @@
 //! Addresses of Services that nodes forward themselves (with kube-proxy or a replacement): cluster addresses, node ports at the
 //! addresses of nodes, `externalIPs`, and load balancer addresses whose `ipMode` is not Proxy. They may lead back to a gateway, so
-//! they are not used as endpoints.
+//! they are not used as endpoints, and a frontend on another Service's node port may never see its clients.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -33,7 +33,7 @@ struct Forwarded {
     external: Vec<FrontendAddr>,
 }
 
-/// Addresses and ports that came or went.
+/// Addresses and ports that came or went; of node ports also those that another Service has as well.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceAddressChanges {
     pub(super) cluster: BTreeSet<IpAddr>,
@@ -67,6 +67,10 @@ impl ServiceAddresses {
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         replace(&mut self.cluster, &old.cluster, &new.cluster, &mut changes.cluster);
         replace(&mut self.node_ports, &old.node_ports, &new.node_ports, &mut changes.node_ports);
+        // Whoever shares one is told by name, so it matters which Services have it.
+        let is_in = |ports: &[NodePort], port: &NodePort| ports.contains(port);
+        changes.node_ports.extend(old.node_ports.iter().filter(|port| !is_in(&new.node_ports, port)));
+        changes.node_ports.extend(new.node_ports.iter().filter(|port| !is_in(&old.node_ports, port)));
         replace(&mut self.external, &old.external, &new.external, &mut changes.external);
     }
 
@@ -75,6 +79,19 @@ impl ServiceAddresses {
         self.cluster.contains_key(&addr.ip)
             || self.external.contains_key(&addr)
             || self.node_ports.contains_key(&(addr.port, addr.protocol)) && nodes.contains(&addr.ip)
+    }
+
+    /// The first Service other than `key` that has this port as its node port.
+    pub(super) fn other_with_node_port(
+        &self,
+        key: &ServiceKey,
+        (port, protocol): (u16, Protocol),
+    ) -> Option<&ServiceKey> {
+        if !self.node_ports.contains_key(&(port, protocol)) {
+            return None;
+        }
+        let others = self.of_services.iter().filter(|(other, _)| *other != key);
+        others.filter(|(_, it)| it.node_ports.contains(&(port, protocol))).map(|(other, _)| other).min()
     }
 }
 

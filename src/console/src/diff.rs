@@ -55,10 +55,11 @@ fn compared(command: &Diff, config: &Options) -> Result<DiffView, Exit> {
 /// Whether both gateways and manifests report this Problem. A gateway also reports runtime Problems, but none of those that
 /// controllers report.
 fn is_of_table(problem: &ProblemView) -> bool {
-    const OF_TABLES: [&str; 8] = [
+    const OF_TABLES: [&str; 9] = [
         reason::INVALID_VALUE,
         reason::PROTOCOL_NOT_SUPPORTED,
         reason::ADDRESS_IN_USE,
+        reason::NODE_PORT_CONFLICT,
         reason::EXTERNAL_IP_REFUSED,
         reason::SOURCE_RANGES_ONE_FAMILY,
         reason::ENDPOINT_LOOP,

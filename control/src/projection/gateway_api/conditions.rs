@@ -168,8 +168,8 @@ fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState
 fn unaware(live: &LiveState<'_>) -> Option<String> {
     live.unaware.map(|nodes| {
         format!(
-            "Not every gateway node reads Gateways: {nodes}. Each looks for their definitions once a minute, and needs the right \
-             to list and watch them."
+            "Not every gateway node reads Gateways: {nodes}. Each learns of their definitions within seconds, and needs the right to \
+             list and watch them."
         )
     })
 }

@@ -57,7 +57,7 @@ fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> 
 }
 
 /// Advice for each reason.
-const ADVICE: [(&str, &str); 38] = [
+const ADVICE: [(&str, &str); 39] = [
     (
         reason::INVALID_MANIFEST,
         "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake.",
@@ -72,6 +72,10 @@ const ADVICE: [(&str, &str); 38] = [
     (reason::INVALID_VALUE, "Correct the field; the message says what holds until then."),
     (reason::PROTOCOL_NOT_SUPPORTED, "Remove the port, or serve it with another load balancer."),
     (reason::ADDRESS_IN_USE, "Use another port or another address."),
+    (
+        reason::NODE_PORT_CONFLICT,
+        "Use another port, or another node port for the other Service. At addresses that are no node's own, `nodePortAddresses: [primary]` in kube-proxy's configuration is enough.",
+    ),
     (
         reason::EXTERNAL_IP_REFUSED,
         "Remove the address from spec.externalIPs, or add it to `externalIPs.allow` in the configuration.",
