@@ -8,12 +8,10 @@ use sheave_control::controller::ownership::Ownership;
 use sheave_control::controller::uninstall::{
     GatewayApiMarks, GatewayApiUninstall, Leftover, Uninstall, UninstallError, leader,
 };
-use sheave_control::projection::{GATEWAY_CONTROLLER, Role};
 use sheave_control::sources::connection::Connection;
 
 use crate::cli;
 use crate::config::Config;
-use crate::gateway::options;
 use crate::process::{connect, connect_karmada};
 
 /// Runs the command. Exits 0 if everything is removed, and 69 if something is left or may be.
@@ -43,8 +41,7 @@ pub(crate) async fn run(options: &cli::Uninstall, config: &Config) -> Exit {
         let ended = part.run(options.dry_run).await;
         exit = if exit == Exit::Ok { ended } else { exit };
     }
-    let controller = options::projection_options(config, Role::Standalone).gateway_controller;
-    let controller = controller.as_deref().unwrap_or(GATEWAY_CONTROLLER);
+    let Some(controller) = config.gateway_api.owned_name() else { return exit };
     let uninstall = GatewayApiUninstall::new(&connection, names, controller);
     let ended = run_gateway_api(&uninstall, &connection.server(), options.dry_run).await;
     if exit == Exit::Ok { ended } else { exit }

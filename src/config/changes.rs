@@ -62,6 +62,7 @@ const KEYS: &[KeyRow] = key_rows! {
     "node" => node: Restart, Restart;
     /// Credentials in the file are reloaded automatically.
     "kubeconfig" => kubeconfig: Upgrade, Restart;
+    /// Gateways with different values do not recognize each other.
     "cluster" => cluster: Upgrade, Restart;
     "loadBalancerClass" => load_balancer_class: Restart, Restart;
     "handleUnclassified" => handle_unclassified: Live, Live;

@@ -28,6 +28,13 @@ impl GatewayApi {
     pub(crate) fn controller(&self) -> Option<&str> {
         (self.mode != GatewayApiMode::Off).then_some(&self.controller_name)
     }
+
+    /// The name whose objects are this installation's to remove. One that serves no Gateways, and has not been given a name of its own,
+    /// has none: those of the default name may belong to another installation.
+    pub(crate) fn owned_name(&self) -> Option<&str> {
+        let is_default = self.controller_name == GATEWAY_CONTROLLER;
+        (self.mode != GatewayApiMode::Off || !is_default).then_some(&self.controller_name)
+    }
 }
 
 pub(super) fn read(section: &mut Section<'_>) -> GatewayApi {
@@ -86,6 +93,14 @@ mod tests {
         }
         let mistakes = read("gatewayAPI: {mode: aut}").unwrap_err();
         assert!(mistakes[0].contains("did you mean auto?"), "{mistakes:?}");
+    }
+
+    #[test]
+    fn uninstall_leaves_the_default_name_to_others_while_no_gateways_are_served() {
+        let owned = |text| config(text).gateway_api.owned_name().map(str::to_owned);
+        assert_eq!(owned("gatewayAPI: {mode: off}"), None);
+        assert_eq!(owned("").as_deref(), Some(GATEWAY_CONTROLLER));
+        assert_eq!(owned("gatewayAPI: {mode: off, controllerName: a.b/c}").as_deref(), Some("a.b/c"));
     }
 
     #[test]

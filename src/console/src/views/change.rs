@@ -96,6 +96,7 @@ impl Change {
         match (self.count, &self.subject) {
             (Some(count), None) => format!("{count} {several}"),
             (Some(count), Some(common)) => format!("{count} {several} ({common})"),
+            (None, Some(address)) if self.change == ChangeKind::Announced => format!("{address} {one}"),
             (None, Some(subject)) => format!("{one}{subject}"),
             (None, None) => one.trim_end_matches([' ', ':']).to_owned(),
         }
@@ -149,6 +150,10 @@ mod tests {
         assert_eq!(setting.to_text(), "affinity: clientIP (was: none)");
         let settings = Change { count: Some(51), ..setting };
         assert_eq!(settings.to_text(), "51 settings (affinity): clientIP (was: none)");
+        let moved = Change::new(ChangeKind::Announced, some("gw-1"), some("gw-2"));
+        assert_eq!(moved.to_text(), "announced by: gw-2 (was: gw-1)");
+        let address = moved.of("203.0.113.10");
+        assert_eq!(address.to_text(), "203.0.113.10 announced by: gw-2 (was: gw-1)");
         let closed = Change::new(ChangeKind::Closed, None, some("address in use"));
         assert_eq!(closed.to_text(), "the frontend is closed on this gateway: address in use");
     }

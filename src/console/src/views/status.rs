@@ -164,7 +164,7 @@ pub struct KindView {
     pub last_heard_seconds: Option<u64>,
     /// Number of new lists because the watch could not continue where it ended.
     pub restarts: u64,
-    /// Number of restarts of the watch for any reason; each watch lasts for ten minutes at most.
+    /// Number of restarts of the watch for any reason. A watch lasts 10 to 20 minutes, those of the Gateway API 25 to 50.
     pub watches: u64,
     /// Current error of the watch; null if there is none.
     pub error: Option<String>,

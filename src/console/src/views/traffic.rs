@@ -17,8 +17,8 @@ use crate::views::View;
 use crate::views::explain::parse_service;
 use crate::views::routes::source_name;
 
-/// Failures of connections. Clients that source ranges exclude are not failures.
-const FAILED: [CloseReason; 10] = [
+/// Failures of connections. Clients that source ranges exclude are not failures; those over a limit are counted as [shed](ShedReason).
+const FAILED: [CloseReason; 9] = [
     CloseReason::EndpointReset,
     CloseReason::ConnectFailed,
     CloseReason::NoEndpoint,
@@ -27,7 +27,6 @@ const FAILED: [CloseReason; 10] = [
     CloseReason::BadClientHello,
     CloseReason::NoServerName,
     CloseReason::NoRoute,
-    CloseReason::OverLimit,
     CloseReason::Memory,
 ];
 

@@ -60,7 +60,7 @@ families! {
     SOURCE_FROM_SNAPSHOT: gauge "sheave_source_from_snapshot" [source] = "1 while the snapshot on disk stands in for objects that have not been listed since the start, else 0.";
     SOURCE_LAST_HEARD: gauge "sheave_source_last_heard_seconds" [kind, source] = "Seconds since the API server last said anything of a kind of object, by kind.";
     SOURCE_FAILING: gauge "sheave_source_failing" [kind, source] = "1 while a kind of object can be neither listed nor watched, else 0, by kind.";
-    SOURCE_WATCHES: counter "sheave_source_watches_total" [kind, source] = "Times that the watch of a kind was begun again, for whatever reason; each lasts for ten minutes at most.";
+    SOURCE_WATCHES: counter "sheave_source_watches_total" [kind, source] = "Times that the watch of a kind was begun again, for whatever reason. A watch lasts 10 to 20 minutes, those of the Gateway API 25 to 50.";
     SOURCE_RELISTS: counter "sheave_source_relists_total" [kind, source] = "Times that a kind was listed again because its watch could not be taken up where it ended.";
     SNAPSHOT_FAILING: gauge "sheave_snapshot_failing" [] = "1 while the snapshot on disk cannot be read or written, else 0.";
     GUARD_HELD_OBJECTS: gauge "sheave_guard_held_objects" [kind, source] = "Objects that stay in force although the newest list lacks them, by kind.";
