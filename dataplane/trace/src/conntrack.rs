@@ -15,21 +15,11 @@ use crate::unseen::{Errno, Missing, Right, Unseen};
 
 /// IPCTNL_MSG_CT_GET (linux/netfilter/nfnetlink_conntrack.h), with the subsystem in the upper byte.
 const GET: u16 = (libc::NFNL_SUBSYS_CTNETLINK as u16) << 8 | 1;
-/// From the same header: CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_STATUS, CTA_PROTOINFO, CTA_TIMEOUT, CTA_COUNTERS_ORIG, CTA_COUNTERS_REPLY
-/// and CTA_FILTER.
+/// From the same header: CTA_TUPLE_ORIG, CTA_TUPLE_REPLY, CTA_STATUS and CTA_FILTER.
 const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;
 const STATUS: u16 = 3;
-const PROTOCOL_INFO: u16 = 4;
-const TIMEOUT: u16 = 7;
-const COUNTERS_ORIGINAL: u16 = 9;
-const COUNTERS_REPLY: u16 = 10;
 const FILTER: u16 = 25;
-/// CTA_PROTOINFO_TCP, CTA_PROTOINFO_TCP_STATE, CTA_COUNTERS_PACKETS and CTA_COUNTERS_BYTES.
-const INFO_TCP: u16 = 1;
-const INFO_TCP_STATE: u16 = 1;
-const PACKETS: u16 = 1;
-const BYTES: u16 = 2;
 /// CTA_FILTER_ORIG_FLAGS and CTA_FILTER_REPLY_FLAGS, and the bits of an address of each side, the protocol and the destination port
 /// (`CTA_FILTER_FLAG` in net/netfilter/nf_conntrack_netlink.c).
 const FILTER_ORIGINAL: u16 = 1;
@@ -37,9 +27,8 @@ const FILTER_REPLY: u16 = 2;
 const BY_ADDRESSES: u32 = 1 | 1 << 1;
 const BY_PROTOCOL: u32 = 1 << 3;
 const BY_DESTINATION_PORT: u32 = 1 << 5;
-/// IPS_SEEN_REPLY and IPS_ASSURED (linux/netfilter/nf_conntrack_common.h).
+/// IPS_SEEN_REPLY (linux/netfilter/nf_conntrack_common.h).
 const SEEN_REPLY: u32 = 1 << 1;
-const ASSURED: u32 = 1 << 2;
 /// How many entries of a client are returned.
 const MOST: usize = 1000;
 
@@ -61,8 +50,6 @@ pub struct Losses {
     pub drop: u64,
     /// Entries removed before their time to make room.
     pub early_drop: u64,
-    /// Entries that could not be inserted, and whose packet was dropped, because another one has the same addresses and ports.
-    pub insert_failed: u64,
 }
 
 /// An entry of a client towards a frontend.
@@ -72,18 +59,8 @@ pub struct TrackedFlow {
     pub client: SocketAddr,
     /// Where answers come from: the endpoint, if the destination is translated, or the frontend itself.
     pub reply_source: SocketAddr,
-    /// Where answers go to: the client, or an address of this machine that stands for it.
-    pub reply_destination: SocketAddr,
-    /// State of a TCP connection.
-    pub tcp_state: Option<TrackedState>,
     /// Whether a packet was seen in both directions.
     pub is_replied: bool,
-    /// Whether the entry is kept when the table is full.
-    pub is_assured: bool,
-    /// How long it is kept without a packet.
-    pub timeout: Duration,
-    /// Packets and bytes from the client and to it; `None` where they are not counted (`net.netfilter.nf_conntrack_acct`).
-    pub traffic: Option<[Traffic; 2]>,
 }
 
 impl TrackedFlow {
@@ -91,42 +68,6 @@ impl TrackedFlow {
     pub fn is_translated(&self, frontend: FrontendAddr) -> bool {
         self.reply_source != frontend.socket_addr()
     }
-}
-
-/// Packets and bytes of one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traffic {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes, with headers.
-    pub bytes: u64,
-}
-
-/// State of a tracked TCP connection (`enum tcp_conntrack` in linux/netfilter/nf_conntrack_tcp.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrackedState {
-    /// No state.
-    None,
-    /// The client asked for a connection.
-    SynSent,
-    /// The other side agreed.
-    SynReceived,
-    /// Open.
-    Established,
-    /// One side has closed.
-    FinWait,
-    /// The other side has acknowledged that.
-    CloseWait,
-    /// Both have closed.
-    LastAck,
-    /// Over.
-    TimeWait,
-    /// Reset.
-    Close,
-    /// Both sides asked for a connection.
-    SynSent2,
-    /// A state of a later kernel.
-    Other(u8),
 }
 
 /// Use of the connection tracking table of this network namespace. The limit of the first one applies to each other one.
@@ -162,7 +103,7 @@ fn read_losses(text: &str) -> Option<Losses> {
         let column = head.iter().position(|found| *found == name)?;
         rows.iter().map(|row| u64::from_str_radix(row.get(column)?, 16).ok()).sum::<Option<u64>>()
     };
-    Some(Losses { drop: sum("drop")?, early_drop: sum("early_drop")?, insert_failed: sum("insert_failed")? })
+    Some(Losses { drop: sum("drop")?, early_drop: sum("early_drop")? })
 }
 
 /// The entries of a client towards a frontend, at most a thousand.
@@ -223,46 +164,12 @@ fn read(flow: Walk<'_>, client: IpAddr, frontend: FrontendAddr) -> Option<Tracke
     if !matches {
         return None;
     }
-    let reply = flow.find(REPLY)?;
     let status = flow.number(STATUS).unwrap_or(0);
-    let tcp_state = flow
-        .find(PROTOCOL_INFO)
-        .and_then(|info| Walk(info).find(INFO_TCP))
-        .and_then(|tcp| Walk(tcp).find(INFO_TCP_STATE)?.first().copied());
     Some(TrackedFlow {
         client: from,
-        reply_source: source_of(reply)?,
-        reply_destination: destination_of(reply)?,
-        tcp_state: tcp_state.map(read_state),
+        reply_source: source_of(flow.find(REPLY)?)?,
         is_replied: status & SEEN_REPLY != 0,
-        is_assured: status & ASSURED != 0,
-        timeout: Duration::from_secs(flow.number(TIMEOUT).unwrap_or(0).into()),
-        traffic: read_traffic(flow, COUNTERS_ORIGINAL)
-            .zip(read_traffic(flow, COUNTERS_REPLY))
-            .map(|(from, to)| [from, to]),
     })
-}
-
-fn read_traffic(flow: Walk<'_>, direction: u16) -> Option<Traffic> {
-    let counters = Walk(flow.find(direction)?);
-    let number = |kind| Some(u64::from_be_bytes(counters.find(kind)?.try_into().ok()?));
-    Some(Traffic { packets: number(PACKETS)?, bytes: number(BYTES)? })
-}
-
-fn read_state(state: u8) -> TrackedState {
-    match state {
-        0 => TrackedState::None,
-        1 => TrackedState::SynSent,
-        2 => TrackedState::SynReceived,
-        3 => TrackedState::Established,
-        4 => TrackedState::FinWait,
-        5 => TrackedState::CloseWait,
-        6 => TrackedState::LastAck,
-        7 => TrackedState::TimeWait,
-        8 => TrackedState::Close,
-        9 => TrackedState::SynSent2,
-        other => TrackedState::Other(other),
-    }
 }
 
 #[cfg(test)]
@@ -274,8 +181,8 @@ mod tests {
         let text = "entries  clashres found insert_failed drop early_drop search_restart\n\
                     00000002  00000000 00000000 00000001 0000000a 00000000 00000000\n\
                     00000002  00000000 00000000 00000002 00000001 00000003 00000000\n";
-        assert_eq!(read_losses(text), Some(Losses { drop: 11, early_drop: 3, insert_failed: 3 }));
+        assert_eq!(read_losses(text), Some(Losses { drop: 11, early_drop: 3 }));
         assert_eq!(read_losses("entries\n00000001\n"), None);
-        assert_eq!(read_losses("drop early_drop insert_failed\nnonsense 0 0\n"), None);
+        assert_eq!(read_losses("drop early_drop\nnonsense 0\n"), None);
     }
 }

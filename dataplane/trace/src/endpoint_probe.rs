@@ -102,12 +102,6 @@ pub enum UdpProbed {
     NotTried,
 }
 
-/// Probes an endpoint by TCP.
-pub fn tcp(endpoint: SocketAddr, probe: &TcpProbe<'_>) -> TcpProbed {
-    let within = probe.timeout.saturating_add(probe.linger);
-    tcp_all(&[endpoint], probe, within).pop().unwrap_or(TcpProbed::NotTried)
-}
-
 /// Probes endpoints by TCP; the results are in their order.
 pub fn tcp_all(endpoints: &[SocketAddr], probe: &TcpProbe<'_>, within: Duration) -> Vec<TcpProbed> {
     let begin = |endpoint| match TcpAttempt::begin(endpoint, probe) {
@@ -117,12 +111,7 @@ pub fn tcp_all(endpoints: &[SocketAddr], probe: &TcpProbe<'_>, within: Duration)
     run(endpoints, within, TcpProbed::NotTried, begin)
 }
 
-/// Probes an endpoint by UDP, from a socket that takes answers from anywhere.
-pub fn udp(endpoint: SocketAddr, probe: &UdpProbe<'_>) -> UdpProbed {
-    udp_all(&[endpoint], probe, probe.timeout).pop().unwrap_or(UdpProbed::NotTried)
-}
-
-/// Probes endpoints by UDP; the results are in their order.
+/// Probes endpoints by UDP, from sockets that take answers from anywhere; the results are in their order.
 pub fn udp_all(endpoints: &[SocketAddr], probe: &UdpProbe<'_>, within: Duration) -> Vec<UdpProbed> {
     let begin = |endpoint: SocketAddr| match UdpAttempt::begin(endpoint, probe) {
         Ok(attempt) => Begun::Waits(attempt),

@@ -9,7 +9,7 @@ mod first_packet;
 mod set;
 mod verdict;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 use std::{fmt, fs, io};
@@ -83,19 +83,8 @@ pub struct BaseChain {
     pub drops_by_policy: bool,
     /// Packets that its policy decided; `None` where they are not counted.
     pub policy_packets: Option<u64>,
-    /// Rules that drop or reject, in all chains of its table: a jump may lead to any of them.
-    pub drops: Drops,
-}
-
-/// Rules that drop or reject packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drops {
-    /// How many. Verdicts in maps are not among them.
-    pub rules: u64,
-    /// How many of them count packets.
-    pub counted: u64,
-    /// Packets that those have dropped or rejected.
-    pub packets: u64,
+    /// Whether a rule drops or rejects, in any chain of its table: a jump may lead to it. Verdicts in maps do not count.
+    pub has_drops: bool,
 }
 
 /// Family of a table (NFPROTO_... in linux/netfilter.h).
@@ -215,18 +204,11 @@ fn read_all(of: IpAddr, within: Duration) -> io::Result<Vec<BaseChain>> {
     if chains.is_empty() {
         return Ok(chains);
     }
-    let drops =
-        netlink.dump(GET_RULE, &all_families, |found: &mut BTreeMap<TableKey, Drops>, _, payload| {
-            if let Some((table, packets)) = read_dropping_rule(payload) {
-                let drops = found.entry(table).or_default();
-                drops.rules += 1;
-                drops.counted += u64::from(packets.is_some());
-                drops.packets += packets.unwrap_or(0);
-            }
-        })?;
+    let dropping = netlink.dump(GET_RULE, &all_families, |found: &mut BTreeSet<TableKey>, _, payload| {
+        found.extend(read_dropping_rule(payload));
+    })?;
     for chain in &mut chains {
-        let found = drops.get(&(chain.family, chain.table.clone()));
-        chain.drops = found.copied().unwrap_or_default();
+        chain.has_drops = dropping.contains(&(chain.family, chain.table.clone()));
     }
     chains.sort_by(|a, b| (a.hook, a.priority, &a.table).cmp(&(b.hook, b.priority, &b.table)));
     Ok(chains)
@@ -267,7 +249,7 @@ fn read_chain(payload: &[u8]) -> Option<BaseChain> {
         policy_packets: chain
             .find(CHAIN_COUNTERS)
             .and_then(|counters| wide(Walk(counters).find(COUNTER_PACKETS)?)),
-        drops: Drops::default(),
+        has_drops: false,
     })
 }
 
@@ -281,24 +263,18 @@ fn read_devices(hook: Walk<'_>) -> Vec<String> {
     one.chain(list).filter_map(name).collect()
 }
 
-/// The table of a rule that drops or rejects, and the packets that it has counted.
-fn read_dropping_rule(payload: &[u8]) -> Option<(TableKey, Option<u64>)> {
+/// The table of a rule that drops or rejects.
+fn read_dropping_rule(payload: &[u8]) -> Option<TableKey> {
     let (family, rule) = split(payload)?;
     rule.find(RULE_CHAIN)?;
-    let (mut drops, mut packets) = (false, None);
-    for (name, data) in expressions(rule.find(RULE_EXPRESSIONS)?) {
-        match name {
-            "counter" => packets = data.find(COUNTER_PACKETS).and_then(wide),
-            "reject" => drops = true,
-            // An extension of iptables.
-            "target" => drops |= matches!(data.text(TARGET_NAME), Some("REJECT" | "DROP")),
-            "immediate" => {
-                drops |= data.find(IMMEDIATE_DATA).and_then(read_verdict) == Some(Verdict::Drop);
-            }
-            _ => {}
-        }
-    }
-    drops.then(|| Some(((family, rule.text(RULE_TABLE)?.to_owned()), packets)))?
+    let drops = expressions(rule.find(RULE_EXPRESSIONS)?).any(|(name, data)| match name {
+        "reject" => true,
+        // An extension of iptables.
+        "target" => matches!(data.text(TARGET_NAME), Some("REJECT" | "DROP")),
+        "immediate" => data.find(IMMEDIATE_DATA).and_then(read_verdict) == Some(Verdict::Drop),
+        _ => false,
+    });
+    drops.then(|| Some((family, rule.text(RULE_TABLE)?.to_owned())))?
 }
 
 /// The expressions of a rule: name and attributes of each.

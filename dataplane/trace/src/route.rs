@@ -28,8 +28,6 @@ pub struct Route {
     pub interface: Option<Interface>,
     /// The router that gets it; none if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// The source address that the kernel chooses.
-    pub preferred_source: Option<IpAddr>,
     /// The MTU, if it is another than that of the interface.
     pub mtu: Option<RouteMtu>,
 }
@@ -121,7 +119,7 @@ pub fn output(from: Option<IpAddr>, to: IpAddr) -> Result<Route, Unseen> {
             }
             let kind = error_kind(&error)
                 .ok_or_else(|| Unseen::from_io(WHAT, &error, Right::Nothing, "NETLINK_ROUTE"))?;
-            Ok(Route { kind, interface: None, gateway: None, preferred_source: None, mtu: None })
+            Ok(Route { kind, interface: None, gateway: None, mtu: None })
         }
     }
 }
@@ -265,13 +263,7 @@ fn read_kind(kind: RouteType) -> RouteKind {
 }
 
 fn read(message: &RouteMessage) -> Route {
-    let mut route = Route {
-        kind: read_kind(message.header.kind),
-        interface: None,
-        gateway: None,
-        preferred_source: None,
-        mtu: None,
-    };
+    let mut route = Route { kind: read_kind(message.header.kind), interface: None, gateway: None, mtu: None };
     let (mut mtu, mut expires) = (None, 0);
     for attribute in &message.attributes {
         match attribute {
@@ -279,7 +271,6 @@ fn read(message: &RouteMessage) -> Route {
             RouteAttribute::Gateway(address) => route.gateway = ip(address),
             RouteAttribute::Via(RouteVia::Inet6(address)) => route.gateway = Some((*address).into()),
             RouteAttribute::Via(RouteVia::Inet(address)) => route.gateway = Some((*address).into()),
-            RouteAttribute::PrefSource(address) => route.preferred_source = ip(address),
             RouteAttribute::Metrics(metrics) => {
                 mtu = metrics.iter().find_map(|metric| match metric {
                     RouteMetric::Mtu(mtu) => Some(*mtu),

@@ -31,8 +31,6 @@ pub struct TcpSocket {
     pub remote: SocketAddr,
     /// Its state.
     pub state: TcpState,
-    /// Bytes that were received and not read by the program.
-    pub receive_queue: u32,
     /// Bytes that were written and not acknowledged by the peer.
     pub send_queue: u32,
     /// Measurements of TCP; `None` for a socket that is being opened or is closed.
@@ -44,22 +42,8 @@ pub struct TcpSocket {
 pub struct TcpInfo {
     /// How often the segment that waits was sent again, without an answer.
     pub retransmits: u8,
-    /// Segments that were sent again since the connection began.
-    pub total_retransmits: u32,
     /// Segments that wait for an acknowledgement.
     pub unacked: u32,
-    /// Smoothed round trip time.
-    pub rtt: Duration,
-    /// The longest segment that is sent.
-    pub send_mss: u32,
-    /// The path MTU that the kernel assumes.
-    pub path_mtu: u32,
-    /// Time since data was received.
-    pub last_received: Duration,
-    /// Bytes that the peer has acknowledged.
-    pub bytes_acked: u64,
-    /// Bytes that were received.
-    pub bytes_received: u64,
 }
 
 /// State of a TCP socket.
@@ -67,25 +51,9 @@ pub struct TcpInfo {
 pub enum TcpState {
     /// Open.
     Established,
-    /// Asks for a connection.
-    SynSent,
     /// Was asked for a connection.
     SynReceived,
-    /// Has closed.
-    FinWait1,
-    /// Has closed, and the peer has acknowledged it.
-    FinWait2,
-    /// Both have closed.
-    TimeWait,
-    /// Over.
-    Close,
-    /// The peer has closed, and the program has not.
-    CloseWait,
-    /// The peer has closed first, and the program has then.
-    LastAck,
-    /// Both have closed at the same time.
-    Closing,
-    /// A state of a later kernel.
+    /// Another state, by its number in include/net/tcp_states.h.
     Other(u8),
 }
 
@@ -105,15 +73,19 @@ pub struct ListeningSocket {
 /// # Errors
 /// If the kernel has no sock_diag, or the sockets are too many for the time.
 pub fn of_client(client: IpAddr, frontend: SocketAddr, within: Duration) -> Result<Vec<TcpSocket>, Unseen> {
-    connected(Some(frontend), Some(SocketAddr::new(client, 0)), within)
-}
-
-/// The sockets of this machine towards an endpoint, at most a thousand.
-///
-/// # Errors
-/// As [`of_client`].
-pub fn to_endpoint(endpoint: SocketAddr, within: Duration) -> Result<Vec<TcpSocket>, Unseen> {
-    connected(None, Some(endpoint), within)
+    let states = (StateFlags::all() - StateFlags::LISTEN).bits() | NEW_SYN_RECEIVED;
+    list(frontend, Some(SocketAddr::new(client, 0)), states, within, |response| {
+        Some(TcpSocket {
+            local: local(response),
+            remote: remote(response),
+            state: read_state(response.header.state),
+            send_queue: response.header.send_queue,
+            info: response.nlas.iter().find_map(|nla| match nla {
+                Nla::TcpInfo(bytes) => read_info(bytes),
+                _ => None,
+            }),
+        })
+    })
 }
 
 /// The sockets that listen on a frontend's address and port, or on its port of all addresses. With SO_REUSEPORT there are several.
@@ -124,7 +96,7 @@ pub fn listening(frontend: SocketAddr, within: Duration) -> Result<Vec<Listening
     // Of all addresses, since the filter has no "or".
     let any = SocketAddr::new(unspecified(frontend.ip()), frontend.port());
     let listening = StateFlags::LISTEN.bits();
-    let mut found = list(Some(any), None, listening, within, |response| {
+    let mut found = list(any, None, listening, within, |response| {
         let local = local(response);
         let matches = local.ip().is_unspecified() && (local.is_ipv6() || frontend.is_ipv4());
         (local.ip() == frontend.ip() || matches).then_some(ListeningSocket {
@@ -137,43 +109,19 @@ pub fn listening(frontend: SocketAddr, within: Duration) -> Result<Vec<Listening
     Ok(found)
 }
 
-fn connected(
-    local_addr: Option<SocketAddr>,
-    remote_addr: Option<SocketAddr>,
-    within: Duration,
-) -> Result<Vec<TcpSocket>, Unseen> {
-    let states = (StateFlags::all() - StateFlags::LISTEN).bits() | NEW_SYN_RECEIVED;
-    list(local_addr, remote_addr, states, within, |response| {
-        Some(TcpSocket {
-            local: local(response),
-            remote: remote(response),
-            state: read_state(response.header.state),
-            receive_queue: response.header.recv_queue,
-            send_queue: response.header.send_queue,
-            info: response.nlas.iter().find_map(|nla| match nla {
-                Nla::TcpInfo(bytes) => read_info(bytes),
-                _ => None,
-            }),
-        })
-    })
-}
-
 /// The sockets with these addresses and ports, where 0 and the unspecified address stand for any. Sockets of IPv6 that carry IPv4 are
 /// listed as IPv4.
 fn list<T>(
-    local_addr: Option<SocketAddr>,
+    local_addr: SocketAddr,
     remote_addr: Option<SocketAddr>,
     states: u32,
     within: Duration,
     read: impl Fn(&InetResponse) -> Option<T>,
 ) -> Result<Vec<T>, Unseen> {
-    let is_ipv4 = local_addr.or(remote_addr).is_none_or(|addr| addr.is_ipv4());
-    let families: &[i32] = if is_ipv4 { &[libc::AF_INET, libc::AF_INET6] } else { &[libc::AF_INET6] };
-    let condition = [
-        local_addr.map(|addr| condition(LOCAL_CONDITION, addr)),
-        remote_addr.map(|addr| condition(REMOTE_CONDITION, addr)),
-    ];
-    let bytecode = join(condition.into_iter().flatten());
+    let families: &[i32] =
+        if local_addr.is_ipv4() { &[libc::AF_INET, libc::AF_INET6] } else { &[libc::AF_INET6] };
+    let remote = remote_addr.map(|addr| condition(REMOTE_CONDITION, addr));
+    let bytecode = join([condition(LOCAL_CONDITION, local_addr)].into_iter().chain(remote));
     let dump = || -> io::Result<Vec<T>> {
         let mut netlink = Netlink::open(libc::NETLINK_SOCK_DIAG, within)?;
         let mut all = Vec::new();
@@ -256,34 +204,15 @@ fn remote(response: &InetResponse) -> SocketAddr {
 fn read_state(state: u8) -> TcpState {
     match state {
         1 => TcpState::Established,
-        2 => TcpState::SynSent,
         3 | 12 => TcpState::SynReceived,
-        4 => TcpState::FinWait1,
-        5 => TcpState::FinWait2,
-        6 => TcpState::TimeWait,
-        7 => TcpState::Close,
-        8 => TcpState::CloseWait,
-        9 => TcpState::LastAck,
-        11 => TcpState::Closing,
         other => TcpState::Other(other),
     }
 }
 
 /// Reads by places, since the structure grows with the kernel's version.
 fn read_info(bytes: &[u8]) -> Option<TcpInfo> {
-    let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-    let wide = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-    Some(TcpInfo {
-        retransmits: *bytes.get(2)?,
-        total_retransmits: word(100)?,
-        unacked: word(24)?,
-        rtt: Duration::from_micros(word(68)?.into()),
-        send_mss: word(16)?,
-        path_mtu: word(60)?,
-        last_received: Duration::from_millis(word(52)?.into()),
-        bytes_acked: wide(120)?,
-        bytes_received: wide(128)?,
-    })
+    let unacked = u32::from_ne_bytes(*bytes.get(24..)?.first_chunk()?);
+    Some(TcpInfo { retransmits: *bytes.get(2)?, unacked })
 }
 
 #[cfg(test)]
@@ -293,18 +222,13 @@ mod tests {
     /// The places of `struct tcp_info` in linux/tcp.h.
     #[test]
     fn each_number_has_its_place() {
-        let mut bytes = vec![0; 136];
+        let mut bytes = vec![0; 28];
         bytes[..8].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
         for (place, word) in bytes[8..].chunks_exact_mut(4).enumerate() {
             word.copy_from_slice(&(100 + place as u32).to_ne_bytes());
         }
-        let info = read_info(&bytes).unwrap();
-        assert_eq!((info.retransmits, info.send_mss, info.unacked), (3, 102, 104));
-        assert_eq!((info.last_received, info.path_mtu), (Duration::from_millis(111), 113));
-        assert_eq!((info.rtt, info.total_retransmits), (Duration::from_micros(115), 123));
-        // Two words each.
-        assert_eq!((info.bytes_acked & 0xff, info.bytes_received & 0xff), (128, 130));
-        assert_eq!(read_info(&bytes[..135]), None);
+        assert_eq!(read_info(&bytes), Some(TcpInfo { retransmits: 3, unacked: 104 }));
+        assert_eq!(read_info(&bytes[..27]), None);
     }
 
     #[test]

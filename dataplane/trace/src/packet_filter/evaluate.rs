@@ -157,7 +157,7 @@ fn sees_device(chain: &BaseChain, packet: &FirstPacket, carriers: &[String]) -> 
             None => device == name,
         })
     };
-    let may_drop = chain.drops_by_policy || chain.drops.rules > 0;
+    let may_drop = chain.drops_by_policy || chain.has_drops;
     match &packet.interface {
         Some(interface) if has(&interface.name) => Some(Sees::AsItIs),
         Some(_) if !carriers.iter().any(|carrier| has(carrier)) => None,

@@ -3,7 +3,7 @@
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use sheave_model::{FrontendAddr, Protocol};
-use sheave_trace::conntrack::{Losses, TrackedState, flows, table_use};
+use sheave_trace::conntrack::{Losses, flows, table_use};
 
 use crate::network::{addr, connect, on, soon};
 use crate::support::for_both_families;
@@ -35,7 +35,6 @@ fn gateway() -> [Host; 3] {
         );
         gateway.finish("nft", &[rules.as_str()]).expect_success();
     }
-    gateway.sysctl("netfilter/nf_conntrack_acct", "1");
     [gateway, client, endpoint]
 }
 
@@ -44,18 +43,15 @@ fn a_translated_connection_shows_its_endpoint(family: Family) {
     let listener = endpoint.run(|| TcpListener::bind((on(family, 2, 2), 8080)).unwrap());
     let frontend = FrontendAddr { ip: on(family, 1, 1), port: PORT, protocol: Protocol::Tcp };
     let stream = client.run(|| TcpStream::connect(frontend.socket_addr()).unwrap());
-    let (_accepted, from) = listener.accept().unwrap();
-    let found = eventually("the connection is assured", || {
+    let (_accepted, _) = listener.accept().unwrap();
+    let found = eventually("the connection is replied", || {
         let found = gateway.run(|| flows(on(family, 1, 2), frontend, soon())).unwrap();
-        if found.iter().any(|flow| flow.is_assured) { Ok(found) } else { Err(format!("{found:?}")) }
+        if found.iter().any(|flow| flow.is_replied) { Ok(found) } else { Err(format!("{found:?}")) }
     });
     let [flow] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(flow.client, stream.local_addr().unwrap());
     assert_eq!(flow.reply_source, addr(on(family, 2, 2), 8080));
-    assert_eq!((flow.reply_destination, flow.tcp_state), (from, Some(TrackedState::Established)));
-    assert!(flow.is_replied && flow.is_translated(frontend) && !flow.timeout.is_zero(), "{flow:?}");
-    let [from_client, to_client] = flow.traffic.unwrap();
-    assert!(from_client.packets >= 2 && to_client.packets >= 1 && to_client.bytes >= 40, "{flow:?}");
+    assert!(flow.is_translated(frontend), "{flow:?}");
     let others = [
         (on(family, 1, 3), frontend),
         (on(family, 1, 2), FrontendAddr { port: 81, ..frontend }),
@@ -78,8 +74,7 @@ fn an_unanswered_flow_is_not_replied(family: Family) {
     let look = || gateway.run(|| flows(on(family, 1, 2), there, soon())).unwrap();
     let found = look();
     let [flow] = found.as_slice() else { panic!("{found:?}") };
-    assert!(!flow.is_replied && !flow.is_assured && !flow.is_translated(there), "{flow:?}");
-    assert_eq!(flow.tcp_state, None);
+    assert!(!flow.is_replied && !flow.is_translated(there), "{flow:?}");
     server.send_to(b"!", from).unwrap();
     socket.recv_from(&mut buffer).unwrap();
     assert!(look()[0].is_replied);

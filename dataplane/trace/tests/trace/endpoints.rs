@@ -4,9 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use sheave_trace::endpoint_probe::{
-    End, TcpProbe, TcpProbed, UdpProbe, UdpProbed, tcp, tcp_all, udp, udp_all,
-};
+use sheave_trace::endpoint_probe::{End, TcpProbe, TcpProbed, UdpProbe, UdpProbed, tcp_all, udp_all};
 
 use crate::network::{addr, connect, on, soon};
 use crate::support::for_both_families;
@@ -32,6 +30,14 @@ fn pair() -> [Host; 2] {
 
 fn probe() -> TcpProbe<'static> {
     TcpProbe { from: None, send: None, timeout: soon(), linger: patience(0.3) }
+}
+
+fn tcp(endpoint: SocketAddr, probe: &TcpProbe<'_>) -> TcpProbed {
+    tcp_all(&[endpoint], probe, soon())[0]
+}
+
+fn udp(endpoint: SocketAddr, probe: &UdpProbe<'_>) -> UdpProbed {
+    udp_all(&[endpoint], probe, soon())[0]
 }
 
 /// Serves one connection with this.

@@ -34,7 +34,6 @@ fn a_route_names_its_interface_and_router(family: Family) {
     assert_eq!(route.kind, RouteKind::Unicast);
     assert_eq!(route.interface.map(|interface| interface.name).as_deref(), Some("b"));
     assert_eq!(route.gateway, Some(on(family, 2, 2)));
-    assert_eq!(route.preferred_source, Some(on(family, 2, 1)));
     assert_eq!(route.mtu, Some(RouteMtu::Configured(1400)));
     let direct = gateway.run(|| output(Some(on(family, 1, 1)), on(family, 1, 2))).unwrap();
     assert_eq!((direct.kind, direct.gateway, direct.mtu), (RouteKind::Unicast, None, None));

@@ -99,7 +99,7 @@ fn a_full_or_nearly_full_table_of_connections_is_told() {
         MachineFacts { tracking: Ok(TableUse { count: 10, max: 0, losses: None }), ..facts(10, None) };
     expect(&machine::tracking(&unlimited), StepState::Ok, "10 of 0");
     expect(&machine::tracking(&facts(960, None)), StepState::Doubtful, "nearly full");
-    let losses = Losses { drop: 3, early_drop: 4, insert_failed: 0 };
+    let losses = Losses { drop: 3, early_drop: 4 };
     expect(
         &machine::tracking(&facts(1000, Some(losses))),
         StepState::Stopped,
@@ -113,7 +113,6 @@ fn the_way_back_is_judged_where_packets_arrive() {
         kind,
         interface: Some(Interface { index: 2, name: "eth1".to_owned() }),
         gateway,
-        preferred_source: None,
         mtu: None,
     };
     let facts = |admission, route, state| ArrivalFacts {
