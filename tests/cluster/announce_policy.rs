@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sheave_control::api::gateway_report::AUDIENCE;
 use tempfile::TempDir;
 
-use crate::outage_kit::{address, change, published_service, wait_for_answer};
+use crate::outage_kit::{address, change, serve_web, wait_for_answer};
 use crate::rest::{Quiet, wait_until_settled};
 use crate::scene::{wait_for, wait_until_leading};
 use crate::stage::{
@@ -66,9 +66,7 @@ fn wait_for_problem(gateway: &Sheave<'_>, parts: &[&str]) {
 fn a_gateway_that_announces_follows_pools_and_labels() {
     let cluster = Cluster::start("policies");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(170));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 170);
     stage.gateway_is(true, None);
     cluster.apply(
         "apiVersion: sheave.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: edge}\nspec: {addresses: [203.0.113.170], \

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::outage_kit::{address, published_service, wait_for_snapshot};
+use crate::outage_kit::{address, serve_web, wait_for_snapshot};
 use crate::scene::{LEASE, wait_until_leading};
 use crate::stage::{Home, REST, Role, Sheave, Stage, pool, service, wait_for_addresses};
 use crate::support::clock::Clock;
@@ -67,9 +67,7 @@ fn whoever_leads_leads_on_whatever_the_clocks_show() {
 fn a_snapshot_of_tomorrow_is_used_like_any_other() {
     let cluster = Cluster::start("future");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(140));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 140);
     let (road, clock) = (stage.road(), Clock::new());
     let home = stage.home(Role::Gateway, &road, "");
     let start = || start(&stage, &clock, &home);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::outage_kit::{address, published_service, wait_for_snapshot, wait_for_status};
+use crate::outage_kit::{address, serve_web, wait_for_snapshot, wait_for_status};
 use crate::stage::{Home, Role, Sheave, Stage, pool, service, wait_for_addresses};
 use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::eventually;
@@ -68,9 +68,7 @@ fn not_ready_because<'s>(stage: &'s Stage<'_>, home: &Home, told: &str) -> Sheav
 fn a_token_that_is_not_accepted_is_read_again() {
     let cluster = Cluster::simulated("token");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(150));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 150);
     let road = stage.road();
     let (path, good) = with_a_bad_token(&cluster, &road);
     let home = stage.home_by(Role::Gateway, &path, "");
@@ -85,9 +83,7 @@ fn a_token_that_is_not_accepted_is_read_again() {
 fn a_gateway_whose_token_has_expired_serves_by_the_snapshot() {
     let cluster = Cluster::simulated("expired");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(151));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 151);
     let road = stage.road();
     let (path, good) = with_a_bad_token(&cluster, &road);
     let bad = fs::read_to_string(&path).unwrap();
@@ -113,9 +109,7 @@ fn rights_that_are_missing_are_named_as_a_rule() {
     let cluster = Cluster::simulated("rights");
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(152));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 152);
     let road = stage.road();
     server.authorize(Account::Gateway.user(), &[]);
     let home = stage.home(Role::Gateway, &road, "");
@@ -136,9 +130,7 @@ fn rights_that_are_taken_away_change_nothing_that_is_served() {
     let cluster = Cluster::simulated("revoked");
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(153));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 153);
     let road = stage.road();
     let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
     server.authorize(Account::Gateway.user(), &[]);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::outage_kit::{address, change, publish, published_service, wait_for_answer};
+use crate::outage_kit::{address, change, publish, published_service, serve_web, wait_for_answer};
 use crate::stage::{Role, Stage, service};
 use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::eventually;
@@ -15,9 +15,7 @@ use crate::support::tcp::Conversation;
 fn a_gateway_forwards_and_follows_without_a_controller_and_writes_nothing() {
     let cluster = Cluster::start("alone");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(60));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 60);
     let road = stage.road();
     let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
     assert_eq!(stage.ask(address(60), 80).unwrap(), "endpoint-0", "ready means that it serves");
@@ -88,9 +86,7 @@ fn a_gateway_that_is_told_to_end_lets_connections_finish() {
     for role in [Role::Gateway, Role::Run] {
         let cluster = Cluster::start("drain");
         let stage = Stage::new(&cluster);
-        let _endpoints = stage.endpoints();
-        published_service(&cluster, "web", address(64));
-        stage.slice("web", &[0]);
+        let _endpoints = serve_web(&cluster, &stage, 64);
         let road = stage.road();
         let sheave = stage.start(&stage.home(role, &road, ""));
         stage.wait_until_served(address(64), 80);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::outage_kit::{
-    address, kind, load, metric, published_service, served, wait_for_answer, wait_for_status,
+    address, kind, load, metric, published_service, serve_web, served, wait_for_answer, wait_for_status,
     wait_until_true_to_the_server,
 };
 use crate::stage::{Role, Stage, pool, service, wait_for_addresses};
@@ -33,9 +33,7 @@ fn survives(name: &str, fault: impl FnOnce(&ApiServer)) {
     let cluster = Cluster::simulated(name);
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(10));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 10);
     let road = stage.road();
     let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
     let load = load(&stage, vec![address(10)]);
@@ -120,9 +118,7 @@ fn nothing_is_served_before_every_kind_was_listed() {
     let cluster = Cluster::simulated("first");
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(10));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 10);
     let road = stage.road();
     // A refused list must not count as an empty one.
     server.faults().plan(gateways("watch", "services"), 1, Fault::internal_error());
@@ -152,9 +148,7 @@ fn a_list_that_hangs_is_asked_for_again() {
     let cluster = Cluster::simulated("hung");
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(10));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 10);
     let road = stage.road();
     server.faults().plan(gateways("watch", "services"), 1, Fault::Swallow);
     let mut gateway = stage.launch(&stage.home(Role::Gateway, &road, ""));
@@ -168,9 +162,7 @@ fn a_list_whose_next_page_has_expired_is_asked_for_anew() {
     let cluster = Cluster::simulated("pages");
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(10));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 10);
     let slice = |number: usize| {
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [],
                "metadata": {"name": format!("a-{number}"), "namespace": cluster.namespace()}})
@@ -203,9 +195,7 @@ fn a_cache_that_lags_behind_does_not_bring_back_the_past() {
     let cluster = Cluster::simulated("stale");
     let server = cluster.test_server().expect("this is the test server");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(10));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 10);
     server.faults().freeze_cached_reads();
     stage.slice("web", &[1]);
     published_service(&cluster, "later", address(11));

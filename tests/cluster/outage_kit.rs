@@ -33,6 +33,13 @@ pub(crate) fn published_service(cluster: &Cluster, name: &str, address: IpAddr) 
     publish(cluster, name, address);
 }
 
+/// Starts the endpoints and creates Service `web` with this [`address`], behind which the first of them is ready.
+pub(crate) fn serve_web(cluster: &Cluster, stage: &Stage<'_>, last: u8) -> Vec<tcp::Server> {
+    published_service(cluster, "web", address(last));
+    stage.slice("web", &[0]);
+    stage.endpoints()
+}
+
 /// Sets the address in the Service's status, and no other.
 pub(crate) fn publish(cluster: &Cluster, name: &str, address: IpAddr) {
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "Proxy"}]}}});

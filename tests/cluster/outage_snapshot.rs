@@ -8,7 +8,9 @@ use std::process::Command;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
-use crate::outage_kit::{address, published_service, wait_for_answer, wait_for_snapshot, wait_for_status};
+use crate::outage_kit::{
+    address, published_service, serve_web, wait_for_answer, wait_for_snapshot, wait_for_status,
+};
 use crate::stage::{Home, Role, Stage};
 use crate::support::cluster::Cluster;
 use crate::support::road::Road;
@@ -80,9 +82,7 @@ impl Drop for Disk {
 fn with_web(name: &str, case: impl FnOnce(&Cluster, &Stage<'_>)) {
     let cluster = Cluster::start(name);
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(110));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 110);
     case(&cluster, &stage);
 }
 

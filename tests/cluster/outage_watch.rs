@@ -7,7 +7,7 @@ use std::thread;
 use serde_json::json;
 
 use crate::outage_kit::{
-    RECOVERY, address, change, load, publish, published_service, wait_for_answer, wait_for_status,
+    RECOVERY, address, change, load, publish, published_service, serve_web, wait_for_answer, wait_for_status,
     wait_until_true_to_the_server,
 };
 use crate::stage::{Role, Sheave, Stage};
@@ -96,9 +96,7 @@ fn churn(cluster: &Cluster, stage: &Stage<'_>, stop: &AtomicBool) {
 fn a_burst_of_a_thousand_changes_becomes_a_few_updates() {
     let cluster = Cluster::start("burst");
     let stage = Stage::new(&cluster);
-    let _endpoints = stage.endpoints();
-    published_service(&cluster, "web", address(65));
-    stage.slice("web", &[0]);
+    let _endpoints = serve_web(&cluster, &stage, 65);
     let road = stage.road();
     let gateway = stage.start(&stage.home(Role::Gateway, &road, ""));
     let before = generation(&gateway);
