@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually, let_pass};
 use crate::support::tcp::{self, Server};
 use crate::support::udp;
@@ -32,10 +31,6 @@ fn ask_as(world: &World, family: Family, client: u16) -> String {
         .run(|| tcp::ask_from(family.client(client), vip(family)))
         .expect("the request is served")
         .name
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 fn web(family: Family) -> App {

@@ -1,11 +1,10 @@
 //! Tests of changes while traffic flows: what changed takes effect, and other traffic is not affected.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use crate::support::gateway::{APPS, Gateway, steers};
 use crate::support::load::Load;
-use crate::support::manifest::{App, at, file};
+use crate::support::manifest::{App, at, file, vip};
 use crate::support::patience::{eventually, patience};
 use crate::support::tcp::{self, Conversation};
 use crate::support::world::{Family, World};
@@ -25,10 +24,6 @@ for_both_families!(
 
 /// Threads of load, each of which is a client with its own address.
 const THREADS: u16 = 4;
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000)

@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 use crate::proxy_protocol::{any_peer, ask_as};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::host::Host;
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually, io_deadline};
 use crate::support::tcp::Answer;
 use crate::support::transfer::{Plan, Start, exchange};
@@ -31,10 +31,6 @@ for_both_families!(
     no_proxy_can_claim_the_address_of_a_pod,
     traffic_flows_where_answers_to_the_client_do_not_come_back,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 /// A Service with the Local policy on a TCP and a UDP port of the same number.
 fn web(family: Family) -> App {

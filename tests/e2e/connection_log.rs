@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use serde_json::Value;
 
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::eventually;
 use crate::support::tcp;
 use crate::support::world::{Family, World};
@@ -24,10 +24,6 @@ fn web(family: Family) -> App {
 
 fn logged(family: Family) -> App {
     web(family).annotation("sheave.dev/connection-log", "100%")
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 /// The lines so far, once there are this many.

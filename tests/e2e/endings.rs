@@ -2,14 +2,14 @@
 //! bytes in the stream. The result must be the same as without a gateway.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::Receiver;
 
 use nix::sys::socket::{MsgFlags, send};
 
 use crate::support::gateway::Gateway;
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually_within, patience};
 use crate::support::tcp::{self, Server};
 use crate::support::world::{Family, World};
@@ -27,10 +27,6 @@ for_both_families!(
 fn gateway<'w>(world: &'w World, family: Family) -> Gateway<'w> {
     let app = App::new("ends", &[family.vip(0)]).tcp(80, 9000).ready(family.backend(0));
     Gateway::start(world, &[app])
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 /// Number of clients, one after another, and length of the answer.

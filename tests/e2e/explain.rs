@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::gateway::{Gateway, steers};
 use crate::support::host::Host;
-use crate::support::manifest::{self, App, at};
+use crate::support::manifest::{self, App, at, vip};
 use crate::support::patience::eventually;
 use crate::support::process::Finished;
 use crate::support::world::{CLIENTS, Family, World};
@@ -24,10 +24,6 @@ for_both_families!(
 
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000)
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 /// The explanation for a client of UDP with its port.

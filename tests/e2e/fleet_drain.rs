@@ -1,12 +1,10 @@
 //! Tests of draining a cluster, in each way that requests it: open connections continue, no new ones arrive, and the
 //! cluster is used again as soon as nothing requests a drain.
 
-use std::net::SocketAddr;
-
 use crate::support::fleet::{Cluster, Exposure};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::load::Load;
-use crate::support::manifest::at;
+use crate::support::manifest::{at, vip};
 use crate::support::members::{cluster_of, endpoints, serve, tally};
 use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::tcp::{self, Conversation};
@@ -21,10 +19,6 @@ for_both_families!(
     flows_of_a_drained_cluster_go_on,
     a_cluster_that_is_not_ready_keeps_its_traffic_until_the_hold_is_over,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn shop(family: Family) -> Exposure {
     let ready =

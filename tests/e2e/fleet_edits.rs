@@ -1,13 +1,11 @@
 //! Tests of changes in the Karmada control plane while traffic flows.
 
-use std::net::SocketAddr;
-
 use serde_json::Value;
 
 use crate::support::fleet::{Cluster, Exposure};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::load::Load;
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::members::{endpoints, serve, tally};
 use crate::support::patience::eventually;
 use crate::support::tcp::{self, Conversation};
@@ -19,10 +17,6 @@ for_both_families!(
     services_and_multi_cluster_services_are_served_side_by_side,
     an_exposure_that_is_gone_refuses_and_finishes_its_connections,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn shop(family: Family) -> Exposure {
     Exposure::new("shop", &[family.vip(0)]).tcp(80, 9000)

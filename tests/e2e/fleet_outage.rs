@@ -1,7 +1,6 @@
 //! Tests of a member cluster that becomes unreachable: clients are served by the others, wait at most for the attempts to
 //! connect, and soon not at all. The cluster is used again when it is back.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::fleet::{Cluster, Exposure};
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::load::Load;
-use crate::support::manifest::at;
+use crate::support::manifest::{at, vip};
 use crate::support::members::{ask_timed, cluster_of, endpoints, serve, tally};
 use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::tcp;
@@ -33,10 +32,6 @@ const ENDPOINTS: u16 = 2;
 const CONNECT: Duration = Duration::from_secs(1);
 /// Maximum number of attempts for one connection.
 const ATTEMPTS: u32 = 3;
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn shop(family: Family) -> Exposure {
     Exposure::new("shop", &[family.vip(0)])

@@ -1,11 +1,11 @@
 //! Tests of two member clusters whose Pods have the same addresses, each behind its own interface.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::support::fleet::{Cluster, Exposure};
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::at;
+use crate::support::manifest::{at, vip};
 use crate::support::members::tally;
 use crate::support::patience::{eventually, eventually_within, patience};
 use crate::support::tcp::{self, Conversation};
@@ -28,10 +28,6 @@ fn shared(family: Family) -> IpAddr {
         Family::V4 => [10, 77, 0, 2].into(),
         Family::V6 => [0xfd77, 0, 0, 0, 0, 0, 0, 2].into(),
     }
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 /// Both clusters have the address; the route that the gateway prefers leads to the first one.

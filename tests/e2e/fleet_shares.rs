@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::support::fleet::{Cluster, Exposure};
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::at;
+use crate::support::manifest::{at, vip};
 use crate::support::members::{cluster_of, endpoints, serve, tally};
 use crate::support::udp;
 use crate::support::world::{CLIENTS, Family, World};
@@ -23,10 +23,6 @@ for_both_families!(
 
 /// Enough requests for shares to show.
 const REQUESTS: u16 = 2500;
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn shop(family: Family) -> Exposure {
     Exposure::new("shop", &[family.vip(0)]).tcp(80, 9000)

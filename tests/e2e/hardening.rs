@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use nix::libc::{ENOSYS, EPERM, SYS_bpf, SYS_clone3, SYS_socket, SYS_unshare};
 
 use crate::policies::expect_served;
-use crate::source_ranges::{expect_never_served, many_ranges, vip, web};
+use crate::source_ranges::{expect_never_served, many_ranges, web};
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::eventually;
 use crate::support::seccomp::{Otherwise, Refused};
 use crate::support::tcp::Conversation;

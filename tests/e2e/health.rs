@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde_json::Value;
 
 use crate::support::gateway::{APPS, Gateway, Settings, steers};
 use crate::support::host::Host;
-use crate::support::manifest::{App, at, file, nodes};
+use crate::support::manifest::{App, at, file, nodes, vip};
 use crate::support::patience::eventually;
 use crate::support::tcp::{self, Conversation};
 use crate::support::world::{Family, World};
@@ -31,10 +31,6 @@ for_both_families!(
 const PORT: u16 = 30_123;
 /// Both families on one socket, with the port of kube-proxy.
 const HEALTHZ: &str = "[::]:10256";
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 /// A Service with health checks, without endpoints so far.
 fn web(family: Family) -> App {

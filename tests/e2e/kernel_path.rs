@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::slice::from_ref;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use serde_json::Value;
 use crate::explain::{endpoint, explain_flow, has_reason};
 use crate::support::gateway::{Gateway, Settings, forward};
 use crate::support::length::by_length;
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, vip};
 use crate::support::patience::{eventually, eventually_within, let_pass, patience};
 use crate::support::tcp::Conversation;
 use crate::support::world::{CLIENTS, Family, World};
@@ -32,10 +31,6 @@ for_both_families!(
     what_other_programs_remove_is_restored,
     explain_knows_where_the_kernel_has_a_client,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn web(family: Family, path: &str) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).annotation("sheave.dev/path", path)

@@ -1,10 +1,10 @@
 //! Tests of the time between SIGTERM and the drain: load balancers stop sending traffic, and clients that come
 //! nevertheless are served.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::tcp::{self, Conversation};
 use crate::support::udp;
 use crate::support::world::{Family, World};
@@ -18,10 +18,6 @@ for_both_families!(
 /// A lame duck time longer than the case.
 fn long() -> Settings {
     Settings { lame_duck: "1h", ..Settings::default() }
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 fn named(name: &str, vips: &[IpAddr]) -> App {

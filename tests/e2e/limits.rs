@@ -1,11 +1,10 @@
 //! Tests of limits: idle connections, too few file descriptors, and the drain that ends the gateway itself.
 
 use std::io::{ErrorKind, Read, Write as _};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::support::tcp::{self, Conversation, Server};
 use crate::support::world::{Family, World};
@@ -19,10 +18,6 @@ for_both_families!(
     a_gateway_without_connections_ends_at_once,
     a_killed_gateway_is_replaced_at_once,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 /// A world of one backend with its server, and the Service in front of it.
 fn single(family: Family) -> (World, Server, App) {

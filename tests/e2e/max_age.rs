@@ -1,11 +1,10 @@
 //! Tests of connections beyond the maximum age of their Service: how they end, and that others continue.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::let_pass;
 use crate::support::tcp::{self, Conversation};
 use crate::support::world::{Family, World};
@@ -24,10 +23,6 @@ fn aging(family: Family, age: &str, grace: &str) -> App {
     web(family)
         .annotation("sheave.dev/max-connection-age", age)
         .annotation("sheave.dev/max-connection-age-grace", grace)
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 fn expect_ended(gateway: &Gateway<'_>, connections: f64) {

@@ -2,12 +2,11 @@
 //! when they are back. A single client cannot cause that.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use serde_json::Value;
 
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually_within, patience};
 use crate::support::world::{CLIENTS, Family, World};
 use crate::support::{tcp, udp};
@@ -21,10 +20,6 @@ for_both_families!(
     a_silent_endpoint_is_found_by_datagrams_before_a_client_meets_it,
     a_new_endpoint_gets_its_share_little_by_little,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 /// Round robin, so that every endpoint is tried soon.
 fn web(family: Family, endpoints: u16) -> App {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::support::gateway::{Gateway, by_kernel, steers};
 use crate::support::host::Host;
-use crate::support::manifest::{App, at, node_with_networks};
+use crate::support::manifest::{App, at, node_with_networks, vip};
 use crate::support::patience::{eventually, patience};
 use crate::support::world::{Family, World};
 use crate::support::{tcp, udp};
@@ -24,10 +24,6 @@ for_both_families!(
     of_two_services_at_one_address_the_first_serves,
     a_taken_port_is_a_problem_of_one_frontend_only,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 /// A Service on a TCP and a UDP port of the same number.
 fn web(family: Family) -> App {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::gateway::{Gateway, Settings};
 use crate::support::host::Host;
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually, patience};
 use crate::support::process::Process;
 use crate::support::world::{Family, World};
@@ -25,10 +25,6 @@ for_both_families!(
     who_is_not_trusted_is_a_client_without_a_header,
     what_is_no_header_ends_the_connection,
 );
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn file(folder: &TempDir, name: &str, text: &str) -> String {
     let path = folder.path().join(name);

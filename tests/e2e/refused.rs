@@ -4,9 +4,9 @@
 use nix::libc::{EACCES, EINVAL, ENOSYS, EPERM};
 
 use crate::policies::expect_served;
-use crate::source_ranges::{REFUSED, expect_never_served, many_ranges, vip, web};
+use crate::source_ranges::{REFUSED, expect_never_served, many_ranges, web};
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::seccomp::Refused;
 use crate::support::world::{CLIENTS, Family, World};
 use crate::support::{tcp, udp};

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::policies::{expect_dropped, expect_served};
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, vip};
 use crate::support::patience::{eventually, patience};
 use crate::support::tcp::{self, Conversation};
 use crate::support::udp;
@@ -31,10 +31,6 @@ const UNPRIVILEGED: &[&str] = &["bpf", "sys_admin"];
 
 /// Log message if no program can be loaded.
 pub(crate) const REFUSED: &str = "no eBPF program can be loaded";
-
-pub(crate) fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 pub(crate) fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready(family.backend(0))

@@ -5,13 +5,13 @@
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use nix::sys::signal::Signal;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::support::gateway::{Gateway, Settings};
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually, io_deadline};
 use crate::support::process::Process;
 use crate::support::world::{Family, World};
@@ -45,10 +45,6 @@ const V6_FLOW_1: usize = 1;
 const COUNT: usize = 20;
 const REQUEST: [u8; 100] = [b'?'; 100];
 const ANSWER: [u8; 200] = [b'!'; 200];
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
-}
 
 fn web(family: Family) -> App {
     App::new("web", &[family.vip(0)]).tcp(80, 9000).udp(80, 9000).ready_here(family.backend(0))

@@ -1,13 +1,13 @@
 //! Tests of `trace`: staged faults on the way of a client's packet, each of which the verdict names.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::support::gateway::Gateway;
-use crate::support::manifest::{App, at};
+use crate::support::manifest::{App, at, vip};
 use crate::support::patience::{eventually, patience};
 use crate::support::process::Finished;
 use crate::support::tcp::{self, Conversation};
@@ -53,10 +53,6 @@ fn web(world: &World, family: Family) -> App {
 
 fn at_address(world: &World, family: Family, ip: IpAddr) -> App {
     bare(ip).all_ready((0..).zip(&world.backends).map(|(index, _)| family.backend(index)))
-}
-
-fn vip(family: Family) -> SocketAddr {
-    at(family.vip(0), 80)
 }
 
 /// An address of the client's network, for which machines there ask by ARP or neighbour discovery.

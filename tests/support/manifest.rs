@@ -298,6 +298,11 @@ pub fn at(ip: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
+/// Socket address of most cases' frontend.
+pub fn vip(family: Family) -> SocketAddr {
+    at(family.vip(0), 80)
+}
+
 fn push(text: &mut String, line: &str) {
     text.push_str(line);
     text.push('\n');
