@@ -10,10 +10,7 @@ use sheave_control::api::store::Store;
 use sheave_control::projection::{Options, Projector};
 use sheave_control::sources::manifests;
 use sheave_dataplane::{CapacityLimits, Dataplane, Settings, SteeringMode, Timeouts};
-use sheave_model::{
-    Affinity, Algorithm, Backend, Candidate, ClientSources, Endpoint, EndpointAddr, EndpointState,
-    FrontendAddr, FrontendSource, LogSample, PathChoice, ServiceLimits, ServicePort, ServiceTimeouts, Weight,
-};
+use sheave_model::{Algorithm, EndpointAddr, FrontendAddr, test_util};
 
 use super::*;
 use crate::views::status::{GuardView, KindView, SnapshotView, SourceView};
@@ -45,63 +42,17 @@ pub(in crate::http) fn dataplane() -> Dataplane {
 /// TCP frontend on a loopback address, with its endpoints in one cluster. Tests run in parallel, so each uses different
 /// numbers.
 pub(super) fn frontend(number: u32, endpoints: &[SocketAddr]) -> Frontend {
-    let endpoint = |addr: &SocketAddr| Endpoint {
-        addr: EndpointAddr::new(addr.ip(), addr.port()),
-        node: "".into(),
-        zone: "".into(),
-        local: false,
-        state: EndpointState::Ready,
-        weight: Weight(100),
-    };
-    let candidates: Arc<[Candidate]> =
-        (0..endpoints.len() as u32).map(|endpoint| Candidate { backend: 0, endpoint }).collect();
-    let route = if endpoints.is_empty() { Route::Reject } else { Route::Forward(candidates) };
-    Frontend {
-        addr: FrontendAddr {
-            ip: IpAddr::V4((0x7f53_0000 + number).into()),
-            port: 8080,
-            protocol: Protocol::Tcp,
-        },
-        kind: FrontendKind::LoadBalancer,
-        service: ServicePort {
-            source: FrontendSource::Service,
-            namespace: "d".into(),
-            name: format!("web-{number}").into(),
-            port_name: "http".into(),
-            protocol: Protocol::Tcp,
-            settings_of: None,
-        },
-        affinity: Affinity::None,
-        source_ranges: Arc::default(),
-        proxied_by: None,
-        client_sources: ClientSources::default(),
-        app_protocol: None,
-        algorithm: Algorithm::LeastConnections,
-        algorithm_named: false,
-        path: PathChoice::Proxy,
-        node_local: false,
-        external: route.clone(),
-        internal: route,
-        limits: ServiceLimits::default(),
-        timeouts: ServiceTimeouts::default(),
-        logged: LogSample::NONE,
-        health: Arc::default(),
-        failover: None,
-        backends: Arc::new([Backend {
-            cluster: "local".into(),
-            weight: Weight(100),
-            priority: 0,
-            capacity: 0,
-            endpoints: endpoints.iter().map(endpoint).collect(),
-            lingering: Vec::new(),
-        }]),
-        split: None,
-        server_names: None,
+    let all: Vec<(u32, u16)> = (0..).take(endpoints.len()).map(|endpoint| (endpoint, 100)).collect();
+    let mut frontend = test_util::frontend(number, Algorithm::LeastConnections, &all);
+    let mut backend = test_util::backend("local", 100, &all);
+    for (endpoint, addr) in backend.endpoints.iter_mut().zip(endpoints) {
+        endpoint.addr = EndpointAddr::new(addr.ip(), addr.port());
     }
-}
-
-pub(super) fn table(frontends: impl IntoIterator<Item = Frontend>) -> RoutingTable {
-    RoutingTable::new(1, frontends.into_iter().map(Arc::new).collect(), Arc::default())
+    let ip = IpAddr::V4((0x7f53_0000 + number).into());
+    frontend.addr = FrontendAddr { ip, port: 8080, protocol: Protocol::Tcp };
+    frontend.service.namespace = "d".into();
+    frontend.backends = Arc::new([backend]);
+    frontend
 }
 
 #[test]

@@ -6,10 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sheave_control::api::problem::{ObjectRef, Problem, ProblemPort};
 use sheave_control::sources::manifests::Origin;
-use sheave_model::{
-    AddressSet, Algorithm, Candidate, ClientSources, FrontendAddr, FrontendKind, LogSample, PathChoice,
-    Protocol, ServiceLimits, ServicePort, ServiceTimeouts, SourceRanges, Weight,
-};
+use sheave_model::{AddressSet, Algorithm, FrontendAddr, Protocol, SourceRanges, test_util};
 
 use super::*;
 
@@ -20,56 +17,27 @@ fn endpoint(addr: &str, node: &str, zone: &str) -> Endpoint {
         node: node.into(),
         zone: zone.into(),
         local: node == "n1",
-        state: EndpointState::Ready,
-        weight: Weight::default(),
+        ..test_util::endpoint(0, 100)
     }
 }
 
 fn forward(endpoints: &[u32]) -> Route {
-    Route::Forward(endpoints.iter().map(|&endpoint| Candidate { backend: 0, endpoint }).collect())
+    test_util::route(endpoints.iter().map(|&endpoint| (0, endpoint)))
 }
 
 /// Frontend of the example in the design.
 fn frontend(ip: &str, port: u16) -> Frontend {
     let endpoints = vec![endpoint("10.1.0.7:8080", "n1", "a"), endpoint("10.1.0.8:8080", "", "")];
-    let backend = Backend {
-        cluster: "local".into(),
-        weight: Weight::default(),
-        priority: 0,
-        capacity: 2,
-        endpoints,
-        lingering: Vec::new(),
-    };
+    let mut frontend = test_util::frontend(1, Algorithm::LeastConnections, &[]);
+    frontend.service.name = "web".into();
     Frontend {
         addr: FrontendAddr { ip: ip.parse().unwrap(), port, protocol: Protocol::Tcp },
-        kind: FrontendKind::LoadBalancer,
-        service: ServicePort {
-            source: FrontendSource::Service,
-            namespace: "shop".into(),
-            name: "web".into(),
-            port_name: "http".into(),
-            protocol: Protocol::Tcp,
-            settings_of: None,
-        },
         affinity: Affinity::ClientIp { timeout: Duration::from_secs(10800), scope: AffinityScope::Port },
         source_ranges: Arc::new(SourceRanges::new(vec!["10.0.0.0/8".parse().unwrap()])),
-        proxied_by: None,
-        client_sources: ClientSources::default(),
-        app_protocol: None,
-        algorithm: Algorithm::LeastConnections,
-        algorithm_named: false,
-        path: PathChoice::Proxy,
-        node_local: false,
         external: forward(&[0]),
         internal: forward(&[1, 0]),
-        limits: ServiceLimits::default(),
-        timeouts: ServiceTimeouts::default(),
-        logged: LogSample::NONE,
-        health: Arc::default(),
-        failover: None,
-        backends: Arc::new([backend]),
-        split: None,
-        server_names: None,
+        backends: Arc::new([Backend { endpoints, capacity: 2, ..test_util::backend("local", 100, &[]) }]),
+        ..frontend
     }
 }
 

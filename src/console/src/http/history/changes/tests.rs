@@ -12,9 +12,7 @@ fn overview(status: ProcessView) -> Overview {
 }
 
 fn active(frontends: Vec<Frontend>) -> ActiveTable {
-    let frontends = frontends.into_iter().map(Arc::new).collect();
-    let table = RoutingTable::new(1, frontends, Arc::default());
-    ActiveTable::compile(table, &ActiveTable::default())
+    ActiveTable::compile(test_util::table(frontends), &ActiveTable::default())
 }
 
 fn look(active: &ActiveTable, problems: Vec<ProblemView>) -> Observation {

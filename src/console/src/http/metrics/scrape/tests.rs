@@ -5,9 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use sheave_dataplane::Dataplane;
+use sheave_model::test_util::table;
 use tokio::net::TcpListener;
 
-use super::super::tests::{dataplane, frontend, table};
+use super::super::tests::{dataplane, frontend};
 use super::*;
 use crate::connection_log::LineCounts;
 use crate::http::admin::{self, LookingPages};

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::counters::CloseReason;
+use sheave_model::test_util::table;
 use sheave_model::{Algorithm, Frontend, FrontendSource, PartTarget, Split, SplitPart};
 use tokio::time::timeout;
 
 use super::super::exposition::Exposition;
 use super::super::{endpoints, families, frontends};
-use super::{dataplane, frontend, table};
+use super::{dataplane, frontend};
 use crate::http::metrics::SeriesLimits;
 
 /// Data plane with series for some frontends, and one endpoint that closes every connection.
