@@ -24,6 +24,8 @@ pub(crate) struct Connections;
 impl Torture for Connections {
     type Script = Script;
     const LANES: u16 = LANES;
+    const SCRIPTS: usize = 1000;
+    const SOURCES: &'static [Source] = &Source::ALL;
 
     fn any() -> impl Strategy<Value = Script> {
         any_script()

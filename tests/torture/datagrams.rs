@@ -2,6 +2,7 @@
 //! datagrams have arrived.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -16,6 +17,7 @@ use crate::exchange::{CLIENTS, Datagrams, Script, Sent, Step, any_script};
 use crate::pattern::Pattern;
 use crate::road::{LANES, Road, Source};
 use crate::run::Torture;
+use crate::support::host::Host;
 use crate::support::manifest::at;
 use crate::support::patience::{eventually, let_pass, patience};
 use crate::support::world::World;
@@ -27,6 +29,8 @@ impl Torture for Exchanges {
     type Script = Script;
     /// With more lanes, datagrams would be lost between the hosts, where each CPU queues a thousand (`net.core.netdev_max_backlog`).
     const LANES: u16 = LANES / 3;
+    const SCRIPTS: usize = 500;
+    const SOURCES: &'static [Source] = &Source::OF_UDP;
 
     fn any() -> impl Strategy<Value = Script> {
         any_script()
@@ -40,6 +44,19 @@ impl Torture for Exchanges {
             }
         }
         (Vec::new(), String::new())
+    }
+
+    /// Datagrams that the kernel has dropped for lack of buffers, which is not the gateway's fault.
+    fn hint(world: &World) -> String {
+        let hosts = [("client", &world.client), ("gateway", &world.gateway), ("server", world.backend(0))];
+        let of_host = |(name, host): (&str, &Host)| {
+            let counters =
+                ["/proc/net/snmp", "/proc/net/snmp6"].map(|path| host.run(|| fs::read_to_string(path)));
+            let counters = counters.map(Result::unwrap_or_default).join("");
+            let udp = counters.lines().filter(|line| line.starts_with("Udp:") || line.starts_with("Udp6"));
+            format!("{name}:\n{}", udp.collect::<Vec<_>>().join("\n"))
+        };
+        hosts.map(of_host).join("\n")
     }
 }
 

@@ -1,32 +1,48 @@
 //! Runs many scripts in parallel, each on its own lane, and shrinks the first one that fails.
 
 use std::fmt::{Debug, Write as _};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use crate::road::Road;
+use crate::road::{Road, Roads, Source};
 use crate::support::length::by_length;
-use crate::support::world::World;
+use crate::support::patience::{eventually_within, patience};
+use crate::support::tcp;
+use crate::support::world::{Family, World};
 
 /// Kind of torture with random scripts.
 pub(crate) trait Torture {
     type Script: Debug;
     /// Number of concurrent scripts.
     const LANES: u16;
+    /// Number of scripts through the gateway with sockets, with steering, and by the kernel.
+    const SCRIPTS: usize;
+    /// Sources that the gateway can show to the server.
+    const SOURCES: &'static [Source];
 
     fn any() -> impl Strategy<Value = Self::Script>;
 
     /// Plays a script on a lane, and returns its violations and the observations.
     fn attempt(world: &World, road: Road, lane: u16, script: &Self::Script) -> (Vec<String>, String);
+
+    /// What else to print about a failure.
+    fn hint(_world: &World) -> String {
+        String::new()
+    }
 }
 
 /// Variable with the number of scripts.
 const SCRIPTS: &str = "SHEAVE_TORTURE_SCRIPTS";
 /// Variable with the seed of a run to repeat.
 const SEED: &str = "SHEAVE_TORTURE_SEED";
+
+/// A port that nobody listens on.
+const CLOSED: u16 = 9;
 
 /// A script may fail only sometimes, so each smaller one is tried this often before it counts as correct.
 const TRIES: usize = 20;
@@ -67,6 +83,58 @@ pub(crate) struct Wrong {
     pub(crate) count: usize,
     /// The first of them, shrunk as far as possible.
     pub(crate) first: Option<String>,
+}
+
+/// Test of the rules: the kernel itself violates none.
+pub(crate) fn directly<T: Torture>() {
+    let world = World::new(1);
+    for name in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        world.gateway.sysctl(name, "1");
+    }
+    expect_nothing_wrong::<T>(&world, &[Road::Direct], count(T::SCRIPTS) / 2);
+}
+
+pub(crate) fn by_kernel<T: Torture>() {
+    let world = World::new(1);
+    let _roads = Roads::by_kernel(&world);
+    expect_nothing_wrong::<T>(&world, &Source::OF_KERNEL.map(Road::Gateway), count(T::SCRIPTS));
+}
+
+/// Runs scripts through a gateway with this configuration.
+pub(crate) fn through_a_gateway<T: Torture>(steering: &'static str) {
+    let world = World::new(1);
+    let gateway = &Roads::new(&world, steering).gateway;
+    let before = gateway.open_files();
+    let roads: Vec<Road> = T::SOURCES.iter().copied().map(Road::Gateway).collect();
+    expect_nothing_wrong::<T>(&world, &roads, count(T::SCRIPTS));
+    eventually_within(patience(10.0), "nothing is left of connections and flows", || {
+        let open = ["sheave_tcp_connections", "sheave_udp_flows"].map(|name| gateway.metric(name, &[]));
+        let files = gateway.open_files();
+        if open == [0.0; 2] && files <= before { Ok(()) } else { Err(format!("{open:?}, {files} files")) }
+    });
+    let opened = gateway.metric("sheave_tcp_connections_total", &[]);
+    let closed = gateway.metric("sheave_tcp_closed_total", &[]);
+    assert_eq!(opened, closed, "every connection is counted once at either end");
+}
+
+fn expect_nothing_wrong<T: Torture>(world: &World, roads: &[Road], count: usize) {
+    find_neighbours(world);
+    if let Some(first) = run::<T>(world, roads, seed(), count, true).first {
+        panic!("{first}\n{}", T::hint(world));
+    }
+}
+
+/// Has all hosts know their neighbours. Datagrams that wait for an answer of ARP or NDP are overtaken by those that are sent when it is there:
+/// `neigh_update` makes the entry usable before it sends the queue.
+fn find_neighbours(world: &World) {
+    for family in Family::BOTH {
+        let neighbours = [(&world.client, family.gateway()), (&world.gateway, family.backend(0))];
+        for (host, neighbour) in neighbours {
+            let refused =
+                host.run(|| tcp::connect(SocketAddr::new(neighbour, CLOSED)).expect_err("it is closed"));
+            assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{neighbour}");
+        }
+    }
 }
 
 /// Runs `count` scripts, distributed over `roads`. With `shrink`, stops at the first one that fails.
