@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Outgoing, send};
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::access::Permission;
+use crate::support::http::{Outgoing, exchange};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/sheave-system/leases";
 
 fn status(server: &ApiServer, user: &str, method: &str, path: &str, body: &Value) -> u16 {
     let request = Outgoing::new(method, path, &server.token(user), body);
-    send(server.address(), &request).expect("an answer").status
+    exchange(server.address(), &request).expect("an answer").status
 }
 
 fn role(kind: &str, namespace: &str, group: &str, resource: &str, verbs: &[&str]) -> Value {
@@ -129,6 +129,6 @@ fn kubeconfigs_carry_address_namespace_and_user() {
     assert_eq!(config["contexts"][0]["context"]["namespace"], "sheave-system");
     let token = config["users"][0]["user"]["token"].as_str().expect("a token");
     let request = Outgoing::new("GET", SERVICES, token, &Value::Null);
-    assert_eq!(send(server.address(), &request).expect("an answer").status, 200);
+    assert_eq!(exchange(server.address(), &request).expect("an answer").status, 200);
     assert_eq!(server.requests()[0].user, "gateway");
 }

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{Incoming, Outgoing, send};
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::faults::{Fault, Matching};
 use crate::support::host::Host;
+use crate::support::http::{Incoming, Outgoing, exchange};
 use crate::support::patience::eventually;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 const WATCH: &str = "/apis/coordination.k8s.io/v1/leases?watch=1&resourceVersion=0";
 
 fn try_request(server: &ApiServer, method: &str, path: &str, body: &Value) -> io::Result<Incoming> {
-    send(server.address(), &Outgoing::new(method, path, &server.token("tester"), body))
+    exchange(server.address(), &Outgoing::new(method, path, &server.token("tester"), body))
 }
 
 fn request(server: &ApiServer, method: &str, path: &str, body: &Value) -> Incoming {
@@ -131,7 +131,7 @@ fn swallowed_requests_are_neither_carried_out_nor_answered() {
     server.faults().plan(Matching::new("create", "leases"), 1, Fault::Swallow);
     let address = server.address();
     let outgoing = Outgoing::new("POST", LEASES, &server.token("tester"), &lease("some"));
-    let waiting = std::thread::spawn(move || send(address, &outgoing).map(|answer| answer.status));
+    let waiting = std::thread::spawn(move || exchange(address, &outgoing).map(|answer| answer.status));
     eventually("the request has come", || match server.faults().outstanding() {
         0 => Ok(()),
         left => Err(format!("{left} faults outstanding")),
@@ -162,7 +162,7 @@ fn dropped_servers_leave_nobody_listening() {
     let outgoing = Outgoing::new("GET", LEASES, &server.token("tester"), &Value::Null);
     let address = server.address();
     drop(server);
-    let error = send(address, &outgoing).expect_err("nobody listens");
+    let error = exchange(address, &outgoing).expect_err("nobody listens");
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
 }
 

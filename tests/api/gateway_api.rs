@@ -290,8 +290,8 @@ fn a_port_that_no_node_can_open_is_not_available() {
 /// A user changes an object.
 fn patch(shop: &Shop, plural: &str, body: &Value) {
     let path = format!("/apis/{GROUP}/v1/namespaces/default/{plural}/web");
-    let outgoing = crate::client::Outgoing::new("PATCH", &path, &shop.server.token("user"), body);
-    let answer = crate::client::send(shop.server.address(), &outgoing).expect("an answer");
+    let outgoing = crate::support::http::Outgoing::new("PATCH", &path, &shop.server.token("user"), body);
+    let answer = crate::support::http::exchange(shop.server.address(), &outgoing).expect("an answer");
     assert_eq!(answer.status, 200);
 }
 

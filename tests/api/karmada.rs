@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Incoming, Outgoing, send};
 use crate::support::apiserver::ApiServer;
+use crate::support::http::{Incoming, Outgoing, exchange};
 use crate::support::karmada;
 
 const SERVICES: &str = "/apis/networking.karmada.io/v1alpha1/namespaces/default/multiclusterservices";
@@ -20,7 +20,7 @@ fn control_plane() -> ApiServer {
 }
 
 fn request(server: &ApiServer, method: &str, path: &str, body: &Value) -> Incoming {
-    send(server.address(), &Outgoing::new(method, path, &server.token("admin"), body)).expect("an answer")
+    exchange(server.address(), &Outgoing::new(method, path, &server.token("admin"), body)).expect("an answer")
 }
 
 fn ask(server: &ApiServer, method: &str, path: &str, body: &Value) -> (u16, Value) {

@@ -6,7 +6,6 @@
 use sheave_test_support as support;
 
 mod access;
-mod client;
 mod comparison;
 mod connect;
 mod credentials;

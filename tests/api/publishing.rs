@@ -2,8 +2,6 @@
 //! processes die and others write too.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +19,11 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::faults::{Fault, Matching};
+use crate::support::http::{Outgoing, exchange};
 use crate::support::patience::{eventually, io_deadline};
 
 const NAMESPACE: &str = "default";
 const ADDRESS: &str = "203.0.113.7";
-const JSON: &str = "application/json";
-const MERGE: &str = "application/merge-patch+json";
 
 /// Server and publisher, with a control loop that processes the server's objects on request.
 struct Cluster {
@@ -54,10 +51,11 @@ impl Cluster {
         self.seen.clear();
     }
 
-    fn request(&self, method: &str, path: &str, kind: &str, body: &Value) -> Value {
-        let (status, answer) = request(&self.server, method, path, kind, body);
-        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
-        serde_json::from_str(&answer).unwrap()
+    fn request(&self, method: &str, path: &str, body: &Value) -> Value {
+        let outgoing = Outgoing::new(method, path, &self.server.token("user"), body);
+        let answer = exchange(self.server.address(), &outgoing).unwrap();
+        assert!((200..300).contains(&answer.status), "{method} {path}: {}", answer.status);
+        answer.json()
     }
 
     fn create(&self, name: &str) -> Value {
@@ -66,17 +64,17 @@ impl Cluster {
             "spec": {"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4", "selector": {"app": name},
                      "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]},
         });
-        self.request("POST", &path(""), JSON, &service)
+        self.request("POST", &path(""), &service)
     }
 
     fn patch(&self, name: &str, body: &Value) {
-        self.request("PATCH", &path(name), MERGE, body);
+        self.request("PATCH", &path(name), body);
     }
 
     /// Patches as another field manager.
     fn patch_status(&self, name: &str, manager: &str, status: &Value) {
         let path = format!("{}/status?fieldManager={manager}", path(name));
-        self.request("PATCH", &path, MERGE, &json!({"status": status}));
+        self.request("PATCH", &path, &json!({"status": status}));
     }
 
     fn get(&self, name: &str) -> Option<Value> {
@@ -163,23 +161,6 @@ fn path(name: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/services/{name}").trim_end_matches('/').to_owned()
 }
 
-fn request(server: &ApiServer, method: &str, path: &str, kind: &str, body: &Value) -> (u16, String) {
-    let mut stream = TcpStream::connect_timeout(&server.address(), io_deadline()).unwrap();
-    stream.set_read_timeout(Some(io_deadline())).unwrap();
-    let (body, token) = (body.to_string(), server.token("user"));
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
-         Accept: application/json\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
-    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
-}
-
 fn has_finalizer(service: &Value) -> bool {
     service["metadata"]["finalizers"].as_array().is_some_and(|held| held.contains(&json!(FINALIZER)))
 }
@@ -224,7 +205,7 @@ fn deletion_leaves_nothing_behind() {
     let mut cluster = Cluster::start();
     cluster.create("web");
     cluster.until("it is published", |cluster| cluster.is_published("web"));
-    cluster.request("DELETE", &path("web"), JSON, &json!({}));
+    cluster.request("DELETE", &path("web"), &json!({}));
     cluster.until("it is gone", |cluster| cluster.get("web").is_none());
 }
 
@@ -287,7 +268,7 @@ fn live_through(resource: &str, fault: &Fault, dies: bool) {
     cluster.create("web");
     strike(&mut cluster);
     cluster.until("it is published", |cluster| cluster.is_published("web"));
-    cluster.request("DELETE", &path("web"), JSON, &json!({}));
+    cluster.request("DELETE", &path("web"), &json!({}));
     strike(&mut cluster);
     cluster.until("it is gone", |cluster| cluster.get("web").is_none());
 }
@@ -311,7 +292,7 @@ fn lost_answers_and_restarts_between_any_two_writes_end_the_same() {
 fn what_was_meant_for_one_service_never_reaches_the_next_of_that_name() {
     let mut cluster = Cluster::start();
     let old: Arc<Service> = Arc::new(serde_json::from_value(cluster.create("web")).unwrap());
-    cluster.request("DELETE", &path("web"), JSON, &json!({}));
+    cluster.request("DELETE", &path("web"), &json!({}));
     cluster.create("web");
     cluster.publisher.set_desired(&ServiceKey::new(NAMESPACE, "web"), &old, Desired::Published(statement()));
     eventually("it is tried", || {
@@ -348,7 +329,7 @@ fn the_status_of_a_pool_is_written_once() {
     })]);
     let pool = json!({"apiVersion": "sheave.dev/v1alpha1", "kind": "AddressPool", "metadata": {"name": "lan"},
                       "spec": {"addresses": ["203.0.113.0/28"]}});
-    let pool = cluster.request("POST", "/apis/sheave.dev/v1alpha1/addresspools", JSON, &pool);
+    let pool = cluster.request("POST", "/apis/sheave.dev/v1alpha1/addresspools", &pool);
     let desire = |cluster: &mut Cluster, pool: Value| {
         let pool: AddressPool = serde_json::from_value(pool).unwrap();
         let status = AddressPoolStatus { used: 3, free: 13, ..AddressPoolStatus::default() };

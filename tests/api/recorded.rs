@@ -27,9 +27,9 @@ mod watches;
 
 use serde_json::Value;
 
-use crate::client::{Incoming, Outgoing, send};
 use crate::comparison::Comparison;
 use crate::support::apiserver::ApiServer;
+use crate::support::http::{Incoming, Outgoing, exchange};
 use crate::transcript::{Step, Transcript};
 
 /// Headers that affect clients.
@@ -112,7 +112,8 @@ impl Replay {
         };
         let longest = if expects_bookmark(step) { WITH_BOOKMARK } else { LONGEST_WATCH };
         let request = Outgoing { method: method.to_owned(), path: shortened(path, longest), headers, body };
-        send(self.server.address(), &request).unwrap_or_else(|error| panic!("{}: {error}", step.request.line))
+        exchange(self.server.address(), &request)
+            .unwrap_or_else(|error| panic!("{}: {error}", step.request.line))
     }
 
     /// Compares an answer with the recorded one.

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Outgoing, send};
 use crate::support::apiserver::ApiServer;
+use crate::support::http::{Outgoing, exchange};
 
 const TOKENS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -11,7 +11,7 @@ const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
 
 fn ask(server: &ApiServer, path: &str, spec: &Value) -> (u16, Value) {
     let request = Outgoing::new("POST", path, &server.token("gateway"), &json!({"spec": spec}));
-    let answer = send(server.address(), &request).expect("an answer");
+    let answer = exchange(server.address(), &request).expect("an answer");
     (answer.status, answer.json())
 }
 
@@ -50,7 +50,7 @@ fn a_token_for_others_opens_nothing_here() {
     let server = ApiServer::start();
     let token = server.token_for("gateway", "gateways");
     let request = Outgoing::new("GET", "/api/v1/services", &token, &Value::Null);
-    assert_eq!(send(server.address(), &request).expect("an answer").status, 401);
+    assert_eq!(exchange(server.address(), &request).expect("an answer").status, 401);
 }
 
 #[test]
@@ -92,5 +92,5 @@ fn a_review_of_nobody_or_of_nothing_is_invalid() {
         assert_eq!(ask(&server, ACCESS, &spec).0, 422, "{spec}");
     }
     let request = Outgoing::new("GET", ACCESS, &server.token("gateway"), &Value::Null);
-    assert_eq!(send(server.address(), &request).expect("an answer").status, 405);
+    assert_eq!(exchange(server.address(), &request).expect("an answer").status, 405);
 }

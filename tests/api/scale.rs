@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Outgoing, send};
 use crate::support::apiserver::ApiServer;
+use crate::support::http::{Outgoing, exchange};
 
 /// A tenth of the largest case; the full size is for the programs that need it.
 const SERVICES: usize = 4_412;
@@ -22,7 +22,7 @@ fn bulk_loads_are_listed_in_pages_and_watched() {
     let server = ApiServer::start();
     let token = server.token("tester");
     let get = |path: &str| {
-        send(server.address(), &Outgoing::new("GET", path, &token, &Value::Null)).expect("an answer")
+        exchange(server.address(), &Outgoing::new("GET", path, &token, &Value::Null)).expect("an answer")
     };
     server.load((0..SERVICES).map(service));
     let mut listed = 0;

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Incoming, Outgoing, send};
 use crate::support::apiserver::ApiServer;
+use crate::support::http::{Incoming, Outgoing, exchange};
 
 const CONDITION: &str = "sheave.dev/Programmed";
 const WATCH: &str = "/api/v1/namespaces/shop/services?allowWatchBookmarks=true&fieldSelector=metadata.name%3Dweb\
@@ -39,7 +39,7 @@ fn kubectl_wait_learns_of_a_condition() {
     server.load([service("web"), service("other")]);
     let token = server.token("tester");
     let ask = |method: &str, path: &str, body: &Value| {
-        send(server.address(), &Outgoing::new(method, path, &token, body)).expect("an answer")
+        exchange(server.address(), &Outgoing::new(method, path, &token, body)).expect("an answer")
     };
     let found = ask("GET", "/api/v1/namespaces/shop/services/web", &Value::Null).json();
     assert!(!is_met(&found));

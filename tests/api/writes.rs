@@ -3,14 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Outgoing, send};
 use crate::support::apiserver::ApiServer;
+use crate::support::http::{Outgoing, exchange};
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 
 fn ask(server: &ApiServer, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let request = Outgoing::new(method, path, &server.token("admin"), body);
-    let answer = send(server.address(), &request).expect("the server answers");
+    let answer = exchange(server.address(), &request).expect("the server answers");
     (answer.status, answer.json())
 }
 
@@ -19,7 +19,7 @@ fn apply(server: &ApiServer, path: &str, manager: &str, body: &Value) -> (u16, V
     let mut request = Outgoing::new("PATCH", &path, &server.token("admin"), body);
     request.headers.retain(|(name, _)| name != "Content-Type");
     request.headers.push(("Content-Type".to_owned(), "application/apply-patch+yaml".to_owned()));
-    let answer = send(server.address(), &request).expect("the server answers");
+    let answer = exchange(server.address(), &request).expect("the server answers");
     (answer.status, answer.json())
 }
 

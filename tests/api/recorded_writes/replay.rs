@@ -7,9 +7,9 @@ use std::{fmt, fs};
 use serde_json::{Value, json};
 
 use super::scenes::{Before, Scene};
-use crate::client::{Outgoing, send};
 use crate::comparison::Comparison;
 use crate::support::apiserver::ApiServer;
+use crate::support::http::{Outgoing, exchange};
 
 /// Duration of watches in seconds, longer than any answer takes.
 const WATCH_SECONDS: u32 = 1;
@@ -84,7 +84,8 @@ impl Replay {
 
     /// Sends one request, and returns the differences between its answer and the recorded one.
     fn step(&mut self, asked: &Value, recorded: &Value, start: u64) -> Vec<String> {
-        let answer = send(self.server.address(), &self.outgoing(asked, start)).expect("the server answers");
+        let answer =
+            exchange(self.server.address(), &self.outgoing(asked, start)).expect("the server answers");
         let mut differences = Vec::new();
         if recorded["status"] != answer.status {
             differences.push(format!("status {}, not {}", answer.status, recorded["status"]));
@@ -115,7 +116,7 @@ impl Replay {
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         let mut outgoing = Outgoing::new(method, path, &self.token, body);
         outgoing.headers.push(("User-Agent".to_owned(), "lbctl/0.1".to_owned()));
-        let answer = send(self.server.address(), &outgoing).expect("the server answers");
+        let answer = exchange(self.server.address(), &outgoing).expect("the server answers");
         let status = answer.status;
         let body = answer.json();
         assert!(status < 300, "{method} {path}: {body}");
