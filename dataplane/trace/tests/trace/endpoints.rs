@@ -104,13 +104,15 @@ fn endpoints_that_refuse_drop_or_are_nowhere_are_told_apart(family: Family) {
         )
         .expect_success();
     let there = |port| addr(on(family, 1, 2), port);
+    // An answer has all the time that it needs on a busy machine: resolving the neighbour alone may take a second.
+    let asked = [there(80), there(82), addr(family.vip(0), 80)];
+    let results = gateway.run(|| tcp_all(&asked, &probe(), soon()));
+    assert_eq!(results[..2], [TcpProbed::Refused, TcpProbed::Refused]);
+    assert!(matches!(results[2], TcpProbed::Unreachable(_)), "{results:?}");
     let quick = TcpProbe { timeout: patience(0.3), ..probe() };
-    let asked = [there(80), there(81), there(82), addr(family.vip(0), 80)];
     let begun = Instant::now();
-    let results = gateway.run(|| tcp_all(&asked, &quick, soon()));
+    assert_eq!(gateway.run(|| tcp(there(81), &quick)), TcpProbed::Silent);
     assert!(begun.elapsed() < patience(2.0));
-    assert_eq!(results[..3], [TcpProbed::Refused, TcpProbed::Silent, TcpProbed::Refused]);
-    assert!(matches!(results[3], TcpProbed::Unreachable(_)), "{results:?}");
     // Nobody answers for the address of a neighbour.
     let nobody = gateway.run(|| tcp(addr(on(family, 1, 9), 80), &probe()));
     assert!(matches!(nobody, TcpProbed::Unreachable(_)), "{nobody:?}");
