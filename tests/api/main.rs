@@ -22,5 +22,4 @@ mod scale;
 mod transcript;
 mod uninstall;
 mod waiting;
-mod watching;
 mod writes;
