@@ -314,10 +314,10 @@ fn uninstall_removes_every_mark_and_names_the_gateways_that_stay() {
     });
     shop.stop(controller);
 
-    let (code, out, err) = uninstall(&shop.server, "", &["--dry-run"]);
+    let (code, out, err) = uninstall(&shop.server, &["--dry-run"]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("5 objects of the Gateway API would be cleaned: nothing was changed\n"), "{out}");
-    let (code, out, err) = uninstall(&shop.server, "", &[]);
+    let (code, out, err) = uninstall(&shop.server, &[]);
     assert_eq!(code, Some(0), "{out}{err}");
     let finalizer = "gateway-exists-finalizer.gateway.networking.k8s.io";
     for line in [
@@ -337,6 +337,6 @@ fn uninstall_removes_every_mark_and_names_the_gateways_that_stay() {
         assert!(!object["metadata"]["finalizers"].to_string().contains(finalizer), "{object}");
     }
     shop.server.forget_requests();
-    assert_eq!(uninstall(&shop.server, "", &[]).0, Some(0));
+    assert_eq!(uninstall(&shop.server, &[]).0, Some(0));
     assert_eq!(shop.server.writes(), []);
 }

@@ -64,17 +64,6 @@ fn uninstall_refuses_while_a_controller_leads_and_then_cleans_everything() {
 }
 
 #[test]
-fn uninstall_says_when_the_api_server_is_not_there() {
-    play("away", "", |scene| {
-        let administrator = scene.stage.home(Role::Run, scene.road, "");
-        scene.road.close();
-        let refused = scene.stage.command(&administrator, "uninstall", &["--dry-run"]);
-        assert_eq!(refused.code(), UNAVAILABLE);
-        assert!(refused.stderr.contains(&scene.road.address().to_string()), "{}", refused.stderr);
-    });
-}
-
-#[test]
 fn the_shared_finalizer_comes_and_goes_with_ours() {
     play("both", "sharedFinalizer: true\n", |scene| {
         let cluster = scene.cluster;
