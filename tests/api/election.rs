@@ -1,6 +1,6 @@
-//! Tests of elections over HTTP: the Lease on the wire, takeover, and that two never lead at once whatever the server does.
+//! Tests of elections over HTTP: the Lease on the wire, and that two never lead at once whatever the server does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
@@ -56,49 +56,6 @@ async fn the_winner_makes_the_lease_and_who_resigns_makes_room() {
         (&spec(&server)["holderIdentity"], &spec(&server)["leaseDurationSeconds"]),
         (&"".into(), &1.into())
     );
-}
-
-#[tokio::test]
-async fn an_election_reads_and_writes_one_lease_and_nothing_else() {
-    let server = ApiServer::start();
-    let mut first = candidate(&server, "a").await;
-    soon("leadership", first.won()).await.unwrap();
-    let mut second = candidate(&server, "b").await;
-    first.resign().await;
-    soon("leadership", second.won()).await.unwrap();
-    let asked: BTreeSet<_> = server
-        .requests()
-        .into_iter()
-        .map(|it| (it.verb, format!("{}/{} {:?}", it.group, it.resource, it.name)))
-        .collect();
-    let of =
-        |verb: &str| (verb.to_owned(), "coordination.k8s.io/leases Some(\"sheave-controller\")".to_owned());
-    assert_eq!(asked, BTreeSet::from([of("create"), of("get"), of("update")]));
-}
-
-#[tokio::test]
-async fn who_vanishes_is_followed() {
-    let server = ApiServer::start();
-    let mut first = candidate(&server, "a").await;
-    soon("leadership", first.won()).await.unwrap();
-    let mut second = candidate(&server, "b").await;
-    drop(first);
-    soon("leadership", second.won()).await.unwrap();
-    assert_eq!(spec(&server)["holderIdentity"], "b");
-}
-
-#[tokio::test]
-async fn a_lease_that_cannot_be_renewed_is_lost() {
-    let server = ApiServer::start();
-    let mut only = candidate(&server, "a").await;
-    soon("leadership", only.won()).await.unwrap();
-    let right = only.leadership();
-    server.stop();
-    soon("the loss", only.lost()).await.unwrap();
-    assert!(!right.holds());
-    server.resume();
-    soon("leadership", only.won()).await.unwrap();
-    assert!(only.leadership().holds() && !right.holds());
 }
 
 /// Leadership of each candidate, in its own view.
