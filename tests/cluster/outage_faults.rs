@@ -16,9 +16,6 @@ use crate::support::apiserver::status::Status;
 use crate::support::cluster::{Account, Cluster};
 use crate::support::patience::eventually;
 
-/// Number of slices without a Service: more than two pages.
-const MANY: usize = 1200;
-
 /// Requests of the gateway only.
 fn gateways(verb: &str, resource: &str) -> Matching {
     Matching::new(verb, resource).by(Account::Gateway.user())
@@ -60,37 +57,6 @@ fn survives(name: &str, fault: impl FnOnce(&ApiServer)) {
 }
 
 #[test]
-fn too_many_requests() {
-    survives("busy", |server| {
-        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::too_many_requests(1));
-    });
-}
-
-#[test]
-fn internal_errors() {
-    survives("errors", |server| {
-        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::internal_error());
-    });
-}
-
-#[test]
-fn unavailable() {
-    survives("away", |server| {
-        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::unavailable());
-    });
-}
-
-#[test]
-fn expired_as_an_answer() {
-    survives("gone", |server| server.faults().plan(gateways("watch", "endpointslices"), 1, expired()));
-}
-
-#[test]
-fn expired_within_the_watch() {
-    survives("forgot", ApiServer::compact);
-}
-
-#[test]
 fn expired_within_the_watch_where_lists_are_refused_for_a_while() {
     survives("forgot-busy", |server| {
         server.compact();
@@ -104,13 +70,6 @@ fn expired_within_the_watch_where_lists_are_refused_for_a_while() {
 #[test]
 fn a_slow_server() {
     survives("slow", |server| server.faults().delay(Some(Duration::from_millis(400))));
-}
-
-#[test]
-fn an_answer_that_is_lost() {
-    survives("lost", |server| {
-        server.faults().plan(gateways("watch", "endpointslices"), 2, Fault::LoseAnswer);
-    });
 }
 
 #[test]
@@ -140,53 +99,6 @@ fn nothing_is_served_before_every_kind_was_listed() {
 
     server.faults().clear();
     gateway.wait_until_ready();
-    assert_eq!(stage.ask(address(10), 80).unwrap(), "endpoint-0");
-}
-
-#[test]
-fn a_list_that_hangs_is_asked_for_again() {
-    let cluster = Cluster::simulated("hung");
-    let server = cluster.test_server().expect("this is the test server");
-    let stage = Stage::new(&cluster);
-    let _endpoints = serve_web(&cluster, &stage, 10);
-    let road = stage.road();
-    server.faults().plan(gateways("watch", "services"), 1, Fault::Swallow);
-    let mut gateway = stage.launch(&stage.home(Role::Gateway, &road, ""));
-    gateway.wait_for_log("the API server does not answer in time");
-    gateway.wait_until_ready();
-    assert_eq!(stage.ask(address(10), 80).unwrap(), "endpoint-0");
-}
-
-#[test]
-fn a_list_whose_next_page_has_expired_is_asked_for_anew() {
-    let cluster = Cluster::simulated("pages");
-    let server = cluster.test_server().expect("this is the test server");
-    let stage = Stage::new(&cluster);
-    let _endpoints = serve_web(&cluster, &stage, 10);
-    let slice = |number: usize| {
-        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [],
-               "metadata": {"name": format!("a-{number}"), "namespace": cluster.namespace()}})
-    };
-    server.load((0..MANY).map(slice));
-    // A server that does not stream lists sends pages.
-    let no_streams = Fault::Answer(Status::new(422, "Invalid", "sendInitialEvents is forbidden"));
-    server.faults().plan(gateways("watch", "endpointslices"), 1, no_streams);
-    server.faults().delay(Some(Duration::from_secs(1)));
-    let road = stage.road();
-    let mut gateway = stage.launch(&stage.home(Role::Gateway, &road, ""));
-    let listed = |code: u16| {
-        let requests = server.requests();
-        let pages = requests.iter().filter(|it| it.verb == "list" && it.resource == "endpointslices");
-        let found = pages.filter(|it| it.user == Account::Gateway.user() && it.status == Some(code)).count();
-        if found > 0 { Ok(()) } else { Err(format!("no page with {code}")) }
-    };
-    eventually("the first page is there", || listed(200));
-    server.load([slice(MANY)]);
-    server.compact();
-    eventually("the second page has expired", || listed(410));
-    server.faults().clear();
-    gateway.wait_until_ready();
-    assert_eq!(kind(&gateway.page("/api/status"), "EndpointSlice")["objects"], MANY + 2);
     assert_eq!(stage.ask(address(10), 80).unwrap(), "endpoint-0");
 }
 
