@@ -169,7 +169,9 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
         assert!(matches!(error, DecodeError::Damaged(_)), "{length} bytes: {error:?}");
     }
     let longer = [whole.as_slice(), b"\n"].concat();
-    assert!(matches!(decode(longer.as_slice(), &identity()), Err(DecodeError::Damaged(_))));
+    for other in [&longer[..], b"\x7fELF\x02\x01\x01\0\0", b"{\"kind\": \"Service\"}\n", &[b'x'; 1 << 20]] {
+        assert!(matches!(decode(other, &identity()), Err(DecodeError::Damaged(_))));
+    }
 }
 
 #[test]
