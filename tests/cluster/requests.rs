@@ -12,32 +12,6 @@ use crate::support::cluster::Cluster;
 use crate::support::patience::{eventually_within, patience};
 
 #[test]
-fn pools_are_asked_by_priority_and_those_without_auto_assign_only_by_name() {
-    play("prio", "", |scene| {
-        let cluster = scene.cluster;
-        pool_with(cluster, "prio-last", "addresses: [203.0.113.82]");
-        pool_with(cluster, "prio-second", "addresses: [203.0.113.81], priority: 20");
-        pool_with(cluster, "prio-first", "addresses: [203.0.113.80], priority: 10");
-        pool_with(cluster, "prio-manual", "addresses: [203.0.113.83], priority: 1, autoAssign: false");
-        let _controller = scene.start();
-        for (name, address) in [("a", "203.0.113.80"), ("b", "203.0.113.81"), ("c", "203.0.113.82")] {
-            service(cluster, name, "");
-            expect_addresses(cluster, name, &[address]);
-        }
-        service(cluster, "d", "");
-        let (reason, message) =
-            wait_for_condition(cluster, ("Service", "d"), "sheave.dev/Allocated", "False");
-        assert_eq!(reason, "NoAddress");
-        for pool in ["prio-first", "prio-second", "prio-last"] {
-            assert!(message.contains(pool), "{message}");
-        }
-        assert!(!message.contains("prio-manual"), "{message}");
-        annotate(cluster, "d", &json!({"sheave.dev/address-pool": "prio-manual"}));
-        expect_addresses(cluster, "d", &["203.0.113.83"]);
-    });
-}
-
-#[test]
 fn selectors_of_a_pool_choose_by_labels_of_service_and_namespace() {
     play("select", "", |scene| {
         let cluster = scene.cluster;
@@ -162,22 +136,6 @@ fn services_that_wait_together_are_served_in_the_order_of_their_names() {
             cluster.delete("AddressPool", "order");
             wait_until_gone(cluster, "AddressPool", "order");
         }
-    });
-}
-
-#[test]
-fn dual_stack_services_get_an_address_of_each_family() {
-    play("dual", "", |scene| {
-        let cluster = scene.cluster;
-        pool(cluster, "dual", "203.0.113.102, \"2001:db8:9::7\"");
-        let _controller = scene.start();
-        service(cluster, "web", "ipFamilyPolicy: RequireDualStack");
-        expect_addresses(cluster, "web", &["203.0.113.102", "2001:db8:9::7"]);
-        service(cluster, "six", "ipFamilyPolicy: SingleStack, ipFamilies: [IPv6]");
-        let (_, message) = wait_for_condition(cluster, ("Service", "six"), "sheave.dev/Allocated", "False");
-        assert!(message.contains("IPv6"), "{message}");
-        cluster.delete("Service", "web");
-        expect_addresses(cluster, "six", &["2001:db8:9::7"]);
     });
 }
 
