@@ -4,6 +4,7 @@
 mod gateway_api;
 mod leftover;
 
+use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::LeaseSpec;
@@ -32,8 +33,8 @@ const LISTEN: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(500);
 /// Page size of lists, as in kubectl.
 const PAGE: u32 = 500;
-/// How often one Service is attempted if others write to it in between.
-const TRIES: u32 = 5;
+/// How often one object is attempted if others write to it in between. A GatewayClass takes two writes.
+const TRIES: u32 = 6;
 /// Largest pause after the first attempt. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(150);
 
@@ -110,25 +111,13 @@ impl Uninstall {
     /// # Errors
     /// If a page cannot be listed, or an object on it cannot be decoded.
     pub async fn find(&self) -> Result<Vec<Leftover>, UninstallError> {
+        // Karmada, or a version of it with this kind, may never have been installed.
         let optional = self.source == FrontendSource::MultiClusterService;
         let mut found = Vec::new();
-        let mut params = ListParams::default().limit(PAGE);
-        loop {
-            let page: ObjectPage = match self.writer.send(self.path(None).list(&params), API_TIMEOUT).await {
-                // Karmada, or a version of it with this kind, was never installed.
-                ApiAnswer::Undefined(_) | ApiAnswer::Gone if optional => return Ok(found),
-                answer => answer.object()?,
-            };
-            for item in page.items {
-                let object = ServiceObject::from_json(self.source, item)
-                    .map_err(|error| ApiAnswer::Failed(error.to_string()))?;
-                found.extend(Leftover::of(&object, &self.names));
-            }
-            match page.metadata.continue_.filter(|it| !it.is_empty()) {
-                Some(next) => params.continue_token = Some(next),
-                None => return Ok(found),
-            }
+        for item in list(&self.writer, &self.path(None), optional).await? {
+            found.extend(self.leftover(item)?);
         }
+        Ok(found)
     }
 
     fn path(&self, namespace: Option<&str>) -> Request {
@@ -140,45 +129,29 @@ impl Uninstall {
     /// # Errors
     /// If all attempts failed. Some of the marks may have been removed.
     pub async fn clean(&self, found: &Leftover) -> Result<(), UninstallError> {
-        let mut left = Some(found.clone());
-        let mut backoff = Backoff::new(PAUSE, PAUSE * (1 << TRIES));
-        for _ in 1..TRIES {
-            match self.remove(left.as_ref()).await {
-                Ok(()) => return Ok(()),
-                // Another writer was faster (409, 422), or the server is busy (429, 500): the next attempt may succeed.
-                Err(answer) => tracing::debug!(service = %found.service, %answer, "tried again"),
-            }
-            sleep(backoff.pause(None)).await;
-            let path = self.path(Some(&found.service.namespace));
-            left = match self
-                .writer
-                .send(path.get(&found.service.name, &GetParams::default()), API_TIMEOUT)
-                .await
-            {
-                ApiAnswer::Gone => None,
-                answer => self.leftover(answer)?,
-            };
-        }
-        Ok(self.remove(left.as_ref()).await?)
+        let (path, name) = (self.path(Some(&found.service.namespace)), &found.service.name);
+        let leftover = |object| self.leftover(object);
+        until_clean(&self.writer, (&path, name), found.clone(), leftover, async |left: &Leftover| {
+            self.remove(&path, left).await.map(|()| None)
+        })
+        .await
     }
 
-    /// Marks of ours on the object in the answer.
-    fn leftover(&self, answer: ApiAnswer) -> Result<Option<Leftover>, ApiAnswer> {
-        let object = ServiceObject::from_json(self.source, answer.object()?)
+    /// Marks of ours on the object.
+    fn leftover(&self, object: Value) -> Result<Option<Leftover>, ApiAnswer> {
+        let object = ServiceObject::from_json(self.source, object)
             .map_err(|error| ApiAnswer::Failed(error.to_string()))?;
         Ok(Leftover::of(&object, &self.names))
     }
 
     /// Removes the marks. The finalizer goes last: until then the Service cannot disappear while our address is still in use.
-    async fn remove(&self, left: Option<&Leftover>) -> Result<(), ApiAnswer> {
-        let Some(left) = left else { return Ok(()) };
-        let (path, name) = (self.path(Some(&left.service.namespace)), &left.service.name);
+    async fn remove(&self, path: &Request, left: &Leftover) -> Result<(), ApiAnswer> {
+        let name = &left.service.name;
         let params = self.writer.patch_params(false);
         let rest = if left.status {
             let empty = Patch::Apply(left.empty_status());
-            self.leftover(
-                self.writer.send(path.patch_subresource("status", name, &params, &empty), API_TIMEOUT).await,
-            )?
+            let request = path.patch_subresource("status", name, &params, &empty);
+            self.leftover(self.writer.send(request, API_TIMEOUT).await.object()?)?
         } else {
             Some(left.clone())
         };
@@ -191,6 +164,54 @@ impl Uninstall {
         }
         Ok(())
     }
+}
+
+/// All objects of a kind. One that the API server does not have has none if it is `optional`.
+async fn list(writer: &ApiWriter, path: &Request, optional: bool) -> Result<Vec<Value>, UninstallError> {
+    let mut params = ListParams::default().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let page: ObjectPage = match writer.send(path.list(&params), API_TIMEOUT).await {
+            ApiAnswer::Undefined(_) | ApiAnswer::Gone if optional => return Ok(all),
+            answer => answer.object()?,
+        };
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|it| !it.is_empty()) {
+            Some(next) => params.continue_token = Some(next),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Has `remove` take what was found from an object, and what it says is left then. If that fails, for example because another writer
+/// was faster, what the object has now is removed. An object that is gone is clean.
+async fn until_clean<L: fmt::Display>(
+    writer: &ApiWriter,
+    (path, name): (&Request, &str),
+    found: L,
+    leftover: impl Fn(Value) -> Result<Option<L>, ApiAnswer>,
+    remove: impl AsyncFn(&L) -> Result<Option<L>, ApiAnswer>,
+) -> Result<(), UninstallError> {
+    let mut left = found;
+    let mut backoff = Backoff::new(PAUSE, PAUSE * (1 << TRIES));
+    for attempt in 1..=TRIES {
+        let rest = match remove(&left).await {
+            Ok(rest) => rest,
+            Err(answer) if attempt == TRIES => return Err(answer.into()),
+            // 409, 422, or a busy server (429, 500).
+            Err(answer) => {
+                tracing::debug!(object = %left, %answer, "tried again");
+                sleep(backoff.pause(None)).await;
+                match writer.send(path.get(name, &GetParams::default()), API_TIMEOUT).await {
+                    ApiAnswer::Gone => None,
+                    answer => leftover(answer.object()?)?,
+                }
+            }
+        };
+        let Some(rest) = rest else { return Ok(()) };
+        left = rest;
+    }
+    Err(UninstallError::Refused("another client restores the status".to_owned()))
 }
 
 /// A page of a list.

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
 
 use k8s_openapi::Resource as _;
 use kube::Resource as _;
-use kube::api::{GetParams, ListParams, Patch, Request};
+use kube::api::{Patch, Request};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
-use super::{ObjectPage, PAGE, PAUSE, TRIES, UninstallError};
+use super::{UninstallError, list, until_clean};
 use crate::api::gateway_api::{Gateway, GatewayClass, ListenerSet, TcpRoute, TlsRoute, UdpRoute};
-use crate::backoff::Backoff;
 use crate::controller::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};
 use crate::controller::gateway_status::class::FINALIZER;
 use crate::controller::ownership::Ownership;
@@ -85,7 +82,8 @@ impl GatewayApiUninstall {
         let mut found = GatewayApiMarks::default();
         let (mut used, mut classes) = (Vec::new(), BTreeSet::new());
         for kind in KINDS {
-            for object in self.list(kind).await? {
+            let path = Request::new((kind.path)(None));
+            for object in list(&self.writer, &path, true).await? {
                 if kind.name == Gateway::KIND {
                     used.push((text(&object["spec"]["gatewayClassName"]), full_name(&object)));
                 } else if kind.name == GatewayClass::KIND && self.is_class_of_ours(&object) {
@@ -107,47 +105,15 @@ impl GatewayApiUninstall {
         let (kind, metadata) = (found.kind, &found.object["metadata"]);
         let path = Request::new((kind.path)(metadata["namespace"].as_str()));
         let name = text(&metadata["name"]);
-        let mut left = Some(found.clone());
-        let mut backoff = Backoff::new(PAUSE, PAUSE * (1 << TRIES));
-        let mut failure = None;
-        // The status and the finalizer of a class are two writes.
-        for _ in 0..=TRIES {
-            let Some(marked) = left else { return Ok(()) };
-            match self.remove(&path, &name, &marked).await {
-                ApiAnswer::Done(_) => failure = None,
-                answer => {
-                    failure = Some(answer);
-                    sleep(backoff.pause(None).max(Duration::ZERO)).await;
-                }
-            }
-            let get = path.get(&name, &GetParams::default());
-            left = match self.writer.send(get, API_TIMEOUT).await {
-                ApiAnswer::Gone => None,
-                answer => self.leftover(kind, answer.object()?),
-            };
-        }
-        match (left, failure) {
-            (None, _) => Ok(()),
-            (Some(_), Some(answer)) => Err(answer.into()),
-            (Some(_), None) => Err(UninstallError::Refused("another client restores the status".to_owned())),
-        }
-    }
-
-    async fn list(&self, kind: GatewayApiKind) -> Result<Vec<Value>, UninstallError> {
-        let path = Request::new((kind.path)(None));
-        let mut params = ListParams::default().limit(PAGE);
-        let mut all = Vec::new();
-        loop {
-            let page: ObjectPage = match self.writer.send(path.list(&params), API_TIMEOUT).await {
-                ApiAnswer::Undefined(_) | ApiAnswer::Gone => return Ok(all),
-                answer => answer.object()?,
-            };
-            all.extend(page.items);
-            match page.metadata.continue_.filter(|it| !it.is_empty()) {
-                Some(next) => params.continue_token = Some(next),
-                None => return Ok(all),
-            }
-        }
+        let leftover = |object| Ok(self.leftover(kind, object));
+        until_clean(
+            &self.writer,
+            (&path, &name),
+            found.clone(),
+            leftover,
+            async |left: &GatewayApiLeftover| leftover(self.remove(&path, &name, left).await.object()?),
+        )
+        .await
     }
 
     async fn remove(&self, path: &Request, name: &str, left: &GatewayApiLeftover) -> ApiAnswer {
