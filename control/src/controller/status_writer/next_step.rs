@@ -9,6 +9,7 @@
 //! gets the finalizer only with its first address.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::patch;
@@ -220,14 +221,11 @@ pub(in crate::controller) fn next_pool_step(pool: &AddressPool, desired: &Addres
 /// Ignores conditions of others, and times.
 fn is_pool_published(pool: &AddressPool, desired: &AddressPoolStatus) -> bool {
     let Some(status) = &pool.status else { return false };
-    let stands = |wanted: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-        status.conditions.iter().any(|condition| {
-            condition.type_ == wanted.type_
-                && condition.status == wanted.status
-                && condition.reason == wanted.reason
-                && condition.message == wanted.message
-                && condition.observed_generation == wanted.observed_generation
-        })
+    let stands = |wanted: &Condition| {
+        let stands = |there: &Condition| {
+            *there == Condition { last_transition_time: there.last_transition_time.clone(), ..wanted.clone() }
+        };
+        status.conditions.iter().any(stands)
     };
     (status.used, status.free) == (desired.used, desired.free) && desired.conditions.iter().all(stands)
 }
