@@ -250,7 +250,40 @@ fn addresses_are_published_as_a_proxys_and_on_services_of_the_class_alone() {
     let unclassified = with(&of_class("x"), "/spec/loadBalancerClass", Value::Null);
     for theirs in [of_class("example.com/other"), unclassified] {
         policy.assert_refuses(status, &theirs, &publishing(&theirs, json!("Proxy")));
-        policy.assert_allows(status, &publishing(&theirs, json!("Proxy")), &theirs);
+        let held = with(&theirs, "/metadata/finalizers", json!(["example.com/keep", OURS]));
+        policy.assert_refuses(status, &held, &publishing(&held, json!("Proxy")));
+    }
+}
+
+/// A DNS controller, or a load balancer in front, follows the addresses of Services of every implementation.
+#[test]
+fn addresses_of_other_implementations_stay() {
+    let policy = Policy::of(&files::base(), "sheave-controller");
+    let published = |kind: &str, finalizers: Value| {
+        let ingress =
+            json!([{"ip": "192.0.2.9", "ipMode": "Proxy"}, {"ip": "2001:db8::9", "ipMode": "Proxy"}]);
+        let spec = json!({"type": kind, "loadBalancerClass": "example.com/other"});
+        let metadata = json!({"name": "web", "namespace": "shop", "finalizers": finalizers});
+        json!({"metadata": metadata, "spec": spec, "status": {"loadBalancer": {"ingress": ingress}}})
+    };
+    for resource in [("", "services"), ("", "services/status")] {
+        for finalizers in [json!([]), json!([SHARED]), json!([OTHER_CLASS])] {
+            let theirs = published("LoadBalancer", finalizers);
+            policy.assert_allows(resource, &theirs, &theirs);
+            let fewer = with(
+                &theirs,
+                "/status/loadBalancer/ingress",
+                json!([{"ip": "192.0.2.9", "ipMode": "Proxy"}]),
+            );
+            policy.assert_refuses(resource, &theirs, &fewer);
+            policy.assert_refuses(resource, &theirs, &with(&theirs, "/status/loadBalancer", json!({})));
+            policy.assert_refuses(resource, &theirs, &with(&theirs, "/status", Value::Null));
+        }
+        // Those that were ours, until they are let go.
+        for kind in ["LoadBalancer", "ClusterIP"] {
+            let released = published(kind, json!([OURS]));
+            policy.assert_allows(resource, &released, &with(&released, "/status/loadBalancer", json!({})));
+        }
     }
 }
 
@@ -357,6 +390,9 @@ fn of_a_gateway_class_the_controller_changes_its_finalizer() {
     let accepted = |class: &Value| with(class, "/status", json!({"conditions": [{"type": "Accepted"}]}));
     policy.assert_allows(status, &class, &accepted(&class));
     let theirs = with(&class, "/spec/controllerName", json!("example.com/gateway"));
+    let used = with(&held, "/spec/controllerName", json!("example.com/gateway"));
+    policy.assert_refuses(classes, &theirs, &used);
+    policy.assert_refuses(classes, &used, &theirs);
     policy.assert_refuses(status, &theirs, &accepted(&theirs));
     policy.assert_allows(status, &accepted(&theirs), &accepted(&theirs));
 }
@@ -392,9 +428,67 @@ fn on_gateways_of_other_controllers_nothing_is_published() {
     // One that was ours before.
     policy.assert_allows_with(&theirs, status, &published("web"), &nothing("web"));
     policy.assert_allows_with(&theirs, status, &published("web"), &published("web"));
+    let more = json!([address("203.0.113.7"), address("203.0.113.8")]);
+    policy.assert_refuses_with(&theirs, status, &published("web"), &gateway("web", more, standard.clone()));
     let named = json!([{"type": "Hostname", "value": "bank.example.com"}]);
     policy.assert_refuses_with(&ours, status, &nothing("l4"), &gateway("l4", named, foreign.clone()));
     policy.assert_refuses_with(&ours, status, &nothing("l4"), &gateway("l4", json!([]), json!([])));
+}
+
+#[test]
+fn what_other_controllers_say_of_their_gateways_stays() {
+    let policy = Policy::of(&files::gateway_api(), "sheave-controller-gateways");
+    let status = ("gateway.networking.k8s.io", "gateways/status");
+    let theirs = json!({"metadata": {"name": "web"}, "spec": {"controllerName": "example.com/gateway"}});
+    let condition = |kind: &str, value: &str| json!({"type": kind, "status": value});
+    let gateway = json!({"metadata": metadata(), "spec": {"gatewayClassName": "web"}, "status": {
+        "addresses": [{"type": "IPAddress", "value": "203.0.113.7"}],
+        "conditions": [condition("Accepted", "True")],
+        "listeners": [{"name": "tcp", "attachedRoutes": 1}],
+    }});
+    // Applies that find nothing of Sheave's.
+    policy.assert_allows_with(&theirs, status, &gateway, &gateway);
+    let bare = with(&gateway, "/status", Value::Null);
+    policy.assert_allows_with(&theirs, status, &bare, &bare);
+    for (field, value) in [
+        ("", Value::Null),
+        ("/addresses", json!([])),
+        ("/conditions", json!([condition("Accepted", "False")])),
+        ("/conditions", json!([condition("Accepted", "True"), condition("Programmed", "False")])),
+        // With it everything else would be allowed.
+        ("/conditions", json!([condition("Accepted", "True"), condition("sheave.dev/Ready", "True")])),
+        ("/listeners", json!([])),
+        ("/listeners", json!([{"name": "tcp", "attachedRoutes": 0}])),
+    ] {
+        let after = with(&gateway, &format!("/status{field}"), value);
+        policy.assert_refuses_with(&theirs, status, &gateway, &after);
+    }
+    policy.assert_refuses_with(&theirs, status, &bare, &with(&bare, "/status", json!({"addresses": []})));
+}
+
+#[test]
+fn of_a_listener_set_the_controller_writes_the_standard_conditions_and_its_listeners() {
+    let policy = Policy::of(&files::gateway_api(), "sheave-controller-listener-sets");
+    let status = ("gateway.networking.k8s.io", "listenersets/status");
+    let condition = |kind: &str| json!({"type": kind, "status": "True"});
+    let spec = json!({"parentRef": {"name": "web"}, "listeners": [{"name": "tcp"}]});
+    let set = |conditions: &[&str], listeners: &[&str]| {
+        let conditions: Vec<Value> = conditions.iter().copied().map(condition).collect();
+        let listeners: Vec<Value> = listeners.iter().map(|name| json!({"name": name})).collect();
+        let status = json!({"conditions": conditions, "listeners": listeners});
+        json!({"metadata": metadata(), "spec": spec, "status": status})
+    };
+    let bare = json!({"metadata": metadata(), "spec": spec});
+    let (scanned, full) = (["example.com/Scanned"], ["Accepted", "example.com/Scanned", "Programmed"]);
+    policy.assert_allows(status, &bare, &bare);
+    policy.assert_allows(status, &bare, &set(&["Accepted", "Programmed"], &["tcp"]));
+    policy.assert_allows(status, &set(&scanned, &[]), &set(&full, &["tcp"]));
+    policy.assert_allows(status, &set(&full, &["tcp"]), &set(&scanned, &[]));
+    // A listener that has gone from the spec, whose entry may stay.
+    policy.assert_allows(status, &set(&full, &["old"]), &set(&full, &["old", "tcp"]));
+    policy.assert_refuses(status, &set(&full, &[]), &set(&["Accepted", "Programmed"], &[]));
+    policy.assert_refuses(status, &bare, &set(&scanned, &[]));
+    policy.assert_refuses(status, &set(&full, &["tcp"]), &set(&full, &["tcp", "other"]));
 }
 
 #[test]
@@ -453,6 +547,7 @@ fn every_policy_names_the_versions_that_it_is_checked_by() {
         (files::exports(), "sheave-controller-exports"),
         (files::gateway_api(), "sheave-controller-routes"),
         (files::gateway_api(), "sheave-controller-gateways"),
+        (files::gateway_api(), "sheave-controller-listener-sets"),
         (files::gateway_api(), "sheave-controller-parents"),
     ] {
         let Policy(policy) = Policy::of(&documents, name);
@@ -532,15 +627,19 @@ fn addresses_and_finalizers_are_for_load_balancers_of_the_class_alone_on_karmada
     for theirs in [of_type("CrossCluster"), of_class("example.com/other")] {
         policy.assert_refuses((group, objects), &theirs, &held(&theirs));
         policy.assert_refuses((group, status), &theirs, &published(&theirs, "Proxy"));
-        // Existing values may stay or be removed.
-        for before in [held(&theirs), published(&theirs, "VIP")] {
+        // Existing values may stay, and those that are Sheave's be removed.
+        for before in [held(&theirs), published(&theirs, "VIP"), published(&held(&theirs), "VIP")] {
             policy.assert_allows(
                 (group, status),
                 &before,
                 &with(&before, "/metadata/resourceVersion", json!("7")),
             );
-            policy.assert_allows((group, objects), &before, &theirs);
         }
+        policy.assert_allows((group, objects), &held(&theirs), &theirs);
+        policy.assert_allows((group, status), &published(&held(&theirs), "VIP"), &held(&theirs));
+        policy.assert_refuses((group, status), &published(&theirs, "VIP"), &theirs);
+        let others = with(&theirs, "/metadata/finalizers", json!(["example.com/keep"]));
+        policy.assert_refuses((group, status), &published(&others, "Proxy"), &others);
     }
 }
 
