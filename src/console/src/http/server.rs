@@ -1,6 +1,6 @@
 //! HTTP server. All servers share a thread with the event loop, and file descriptors with everything else. Each connection
 //! therefore gets one answer and little time. A new connection never waits for old ones: beyond the limit, the oldest connection
-//! whose peer is not yet authorized is closed.
+//! whose peer is not yet authorized is closed. On an admin server, strangers make room for this machine's processes, and never the reverse.
 //! Dropping a server closes its connections.
 
 mod bearer;
@@ -50,6 +50,10 @@ pub struct Connections {
     by_age: Arc<Mutex<VecDeque<OpenConnection>>>,
     most: usize,
     patience: Duration,
+    /// Whether peers on loopback are administrators, which have no limit of their own and go last.
+    favors_loopback: bool,
+    /// Whether a source has a limit of connections that are not authorized.
+    limits_sources: bool,
     /// Connection rates of sources, on servers where no single source may take all places.
     rates: Option<Arc<Mutex<SourceRates>>>,
 }
@@ -60,6 +64,14 @@ struct OpenConnection {
     task: AbortHandle,
     authorized: Authorized,
     source: Source,
+    /// Whether the peer is on loopback, where that matters.
+    is_favored: bool,
+}
+
+impl OpenConnection {
+    fn is_stranger(&self) -> bool {
+        !self.is_favored && !self.authorized.is_set()
+    }
 }
 
 /// Whether the request has authorized the peer of a connection. Clones share it.
@@ -103,19 +115,37 @@ impl Connections {
         Self::new(most, PATIENCE)
     }
 
-    /// Limits for the admin server.
+    /// Limits for the admin server. It may be open to the network, for probes: these take no time, and have no token. Sources have no
+    /// rate, since the kubelet's probes come from an address that Pods of its node may share.
     pub fn of_admin(most: usize) -> Self {
-        Self::new(most, PATIENCE_WITH_ADMIN)
+        Self { favors_loopback: true, limits_sources: true, ..Self::new(most, PATIENCE) }
     }
 
     /// Limits for a metrics listener, where anyone may connect and few are authorized.
     pub fn of_metrics(most: usize) -> Self {
         let rates = Arc::new(Mutex::new(SourceRates::new(Instant::now())));
-        Self { rates: Some(rates), ..Self::of_admin(most) }
+        Self { limits_sources: true, rates: Some(rates), ..Self::new(most, PATIENCE_WITH_ADMIN) }
     }
 
     fn new(most: usize, patience: Duration) -> Self {
-        Self { by_age: Arc::default(), most, patience, rates: None }
+        Self {
+            by_age: Arc::default(),
+            most,
+            patience,
+            favors_loopback: false,
+            limits_sources: false,
+            rates: None,
+        }
+    }
+
+    /// Whether this peer goes last.
+    fn favors(&self, peer: Peer) -> bool {
+        self.favors_loopback && peer.is_loopback()
+    }
+
+    /// Time limit of this peer's connections, as long as it has shown no token.
+    fn patience_with(&self, peer: Peer) -> Duration {
+        if self.favors(peer) { PATIENCE_WITH_ADMIN } else { self.patience }
     }
 
     /// Whether a new connection of this source is within its rate.
@@ -124,29 +154,32 @@ impl Connections {
         rates.lock().unwrap_or_else(PoisonError::into_inner).admits(source, Instant::now())
     }
 
-    /// Adds a connection. If there is no place, the oldest connection that is not authorized is closed, or else the new one. With
-    /// separate sources, a source at its limit loses its own oldest connection.
+    /// Adds a connection. If there is no place, the oldest connection that is neither authorized nor favored is closed, or else the oldest
+    /// favored one, or else the new one. With separate sources, a source at its limit loses its own oldest connection.
     fn add(&self, connection: OpenConnection) {
         let mut by_age = self.by_age.lock().unwrap_or_else(PoisonError::into_inner);
-        let limited = self.rates.is_some();
-        if by_age.len() >= self.most || limited {
+        if by_age.len() >= self.most || self.limits_sources {
             by_age.retain(|connection| !connection.task.is_finished());
         }
-        let alike = |open: &&OpenConnection| open.source == connection.source && !open.authorized.is_set();
-        if limited && by_age.iter().filter(alike).count() >= UNAUTHORIZED {
-            let own = by_age.iter().position(|open| alike(&open));
-            if let Some(closed) = own.and_then(|own| by_age.remove(own)) {
-                closed.task.abort();
-            }
+        let alike = |open: &&OpenConnection| open.source == connection.source && open.is_stranger();
+        if self.limits_sources
+            && connection.is_stranger()
+            && by_age.iter().filter(alike).count() >= UNAUTHORIZED
+        {
+            close(&mut by_age, |open| alike(&open));
         }
         by_age.push_back(connection);
-        if by_age.len() > self.most {
-            let oldest = by_age.iter().position(|connection| !connection.authorized.is_set());
-            if let Some(closed) = oldest.and_then(|oldest| by_age.remove(oldest)) {
-                closed.task.abort();
-            }
+        if by_age.len() > self.most && !close(&mut by_age, OpenConnection::is_stranger) {
+            close(&mut by_age, |open| !open.authorized.is_set());
         }
     }
+}
+
+/// Closes the oldest connection that is one of these. Returns whether there is one.
+fn close(by_age: &mut VecDeque<OpenConnection>, is_one: impl Fn(&OpenConnection) -> bool) -> bool {
+    let oldest = by_age.iter().position(is_one);
+    let closed = oldest.and_then(|oldest| by_age.remove(oldest));
+    closed.inspect(|closed| closed.task.abort()).is_some()
 }
 
 /// Running server. Dropping it closes its port and its connections.
@@ -230,10 +263,11 @@ async fn serve(
                 Ok((_, peer)) if !connections.admits(Source::of(peer.ip())) => {}
                 Ok((stream, peer)) => {
                     let authorized = Authorized::default();
-                    let facts = (Peer(peer.ip()), authorized.clone());
-                    let answered = answer(stream, router.clone(), tls.clone(), facts);
-                    let task = own.spawn(in_time(answered, connections.patience, authorized.clone()));
-                    connections.add(OpenConnection { task, authorized, source: Source::of(peer.ip()) });
+                    let (source, peer) = (Source::of(peer.ip()), Peer(peer.ip()));
+                    let answered = answer(stream, router.clone(), tls.clone(), (peer, authorized.clone()));
+                    let patience = connections.patience_with(peer);
+                    let task = own.spawn(in_time(answered, patience, authorized.clone()));
+                    connections.add(OpenConnection { task, authorized, source, is_favored: connections.favors(peer) });
                 }
                 Err(error) => complain(&error).await,
             },

@@ -2,7 +2,7 @@
 //! effect.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream as Peer};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 
 use axum::body::Bytes;
@@ -33,8 +33,8 @@ fn router() -> Router {
 }
 
 /// Connects. The kernel accepts, whatever the server does.
-fn connect(addr: SocketAddr) -> Peer {
-    let peer = Peer::connect(addr).unwrap();
+fn connect(addr: SocketAddr) -> TcpStream {
+    let peer = TcpStream::connect(addr).unwrap();
     peer.set_read_timeout(Some(DEADLINE)).unwrap();
     peer
 }
@@ -58,7 +58,7 @@ async fn whoever_has_shown_a_token_gets_the_time_of_an_administrator() {
 }
 
 /// Sends a request, and reads until the server ends the connection.
-async fn ask(mut peer: Peer, request: Vec<u8>) -> String {
+async fn ask(mut peer: TcpStream, request: Vec<u8>) -> String {
     wait(move || {
         peer.write_all(&request).unwrap();
         let mut text = String::new();
@@ -75,7 +75,7 @@ fn assert_one_answer(text: &str) {
 }
 
 /// Whether the server closed the connection without an answer.
-async fn is_cut(mut peer: Peer) -> bool {
+async fn is_cut(mut peer: TcpStream) -> bool {
     let read = wait(move || peer.read(&mut [0])).await;
     match read {
         Ok(count) => count == 0,
@@ -87,7 +87,7 @@ async fn is_cut(mut peer: Peer) -> bool {
 async fn silent_connections_beyond_the_slots_give_way_to_a_probe_the_oldest_first() {
     let (listener, addr) = listener().await;
     let _server = Server::start(listener, router(), Connections::new(4, NEVER));
-    let mut silent: Vec<Peer> = (0..6).map(|_| connect(addr)).collect();
+    let mut silent: Vec<TcpStream> = (0..6).map(|_| connect(addr)).collect();
     assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
     // The probe took the fourth slot. The youngest connections have the others, and can still send requests.
     for young in silent.split_off(3) {
@@ -163,7 +163,7 @@ async fn the_end_of_the_server_ends_its_connections() {
     assert_one_answer(&ask(connect(addr), GET.to_vec()).await);
     drop(server);
     assert!(is_cut(silent).await);
-    assert_eq!(Peer::connect(addr).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(TcpStream::connect(addr).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn servers_may_share_what_their_peers_can_hold() {
     let connections = Connections::new(4, NEVER);
     let [(first, crowded), (second, quiet)] = [listener().await, listener().await];
     let _servers = [first, second].map(|listener| Server::start(listener, router(), connections.clone()));
-    let silent: Vec<Peer> = (0..6).map(|_| connect(crowded)).collect();
+    let silent: Vec<TcpStream> = (0..6).map(|_| connect(crowded)).collect();
     for _ in 0..20 {
         assert_one_answer(&ask(connect(quiet), GET.to_vec()).await);
     }
@@ -198,7 +198,7 @@ async fn idle_connections_do_not_cut_an_answer_to_an_authorized_peer() {
     for _ in 0..4 {
         answers.push(tokio::spawn(ask(connect(addr), WITH_TOKEN.to_vec())));
         tokio::time::timeout(DEADLINE, was_asked.recv()).await.unwrap().unwrap();
-        let idle: Vec<Peer> = (0..16).map(|_| connect(addr)).collect();
+        let idle: Vec<TcpStream> = (0..16).map(|_| connect(addr)).collect();
         // The oldest of them.
         for oldest in idle.into_iter().take(12) {
             assert!(is_cut(oldest).await);
@@ -220,13 +220,13 @@ async fn idle_connections_of_one_source_leave_room_for_others() {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::new(ip.parse().unwrap(), 0).into()).unwrap();
         socket.connect(&addr.into()).unwrap();
-        let peer = Peer::from(socket);
+        let peer = TcpStream::from(socket);
         peer.set_read_timeout(Some(DEADLINE)).unwrap();
         peer
     };
     let scraper = from("127.0.0.2");
     // As many as the source may have, and then replacing its own.
-    let mut idle: Vec<Peer> = (0..2 * UNAUTHORIZED).map(|_| from("127.0.0.1")).collect();
+    let mut idle: Vec<TcpStream> = (0..2 * UNAUTHORIZED).map(|_| from("127.0.0.1")).collect();
     for young in idle.split_off(UNAUTHORIZED) {
         assert_one_answer(&ask(young, GET.to_vec()).await);
     }
@@ -234,4 +234,60 @@ async fn idle_connections_of_one_source_leave_room_for_others() {
         assert!(is_cut(old).await);
     }
     assert_one_answer(&ask(scraper, GET.to_vec()).await);
+}
+
+/// Adds a connection of this peer that lasts.
+fn hold(connections: &Connections, ip: &str) -> AbortHandle {
+    let peer = Peer(ip.parse().unwrap());
+    let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+    connections.add(OpenConnection {
+        task: task.clone(),
+        authorized: Authorized::default(),
+        source: Source::of(peer.0),
+        is_favored: connections.favors(peer),
+    });
+    task
+}
+
+/// How many of these connections are open, after the closed ones have ended.
+async fn open(held: &[AbortHandle]) -> usize {
+    // Each lets some tasks run.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    held.iter().filter(|task| !task.is_finished()).count()
+}
+
+/// The admin server of a controller is open to the kubelet, and so to everyone.
+#[tokio::test]
+async fn strangers_never_take_the_place_of_an_administrator() {
+    let connections = Connections::of_admin(64);
+    let administrator = [hold(&connections, "::ffff:127.0.0.1"), hold(&connections, "::1")];
+    let strangers: Vec<_> =
+        (0..1000).map(|number| hold(&connections, &format!("192.0.2.{}", number % 250))).collect();
+    assert_eq!((open(&administrator).await, open(&strangers).await), (2, 62));
+    // Each of this machine finds a place, and the oldest of them makes room.
+    let probes: Vec<_> = (0..63).map(|_| hold(&connections, "127.0.0.1")).collect();
+    assert_eq!((open(&administrator).await, open(&strangers).await, open(&probes).await), (1, 0, 63));
+    let late = [hold(&connections, "192.0.2.1")];
+    assert_eq!((open(&probes).await, open(&late).await), (63, 0));
+}
+
+#[tokio::test]
+async fn one_stranger_leaves_room_for_others_on_an_admin_server() {
+    let connections = Connections::of_admin(64);
+    let kubelet = [hold(&connections, "192.0.2.1")];
+    let greedy: Vec<_> = (0..1000).map(|_| hold(&connections, "192.0.2.2")).collect();
+    assert_eq!((open(&kubelet).await, open(&greedy).await), (1, UNAUTHORIZED));
+    let local: Vec<_> = (0..40).map(|_| hold(&connections, "127.0.0.1")).collect();
+    assert_eq!(open(&local).await, 40);
+}
+
+#[test]
+fn only_this_machine_has_the_time_of_an_administrator() {
+    let patience =
+        |connections: &Connections, ip: &str| connections.patience_with(Peer(ip.parse().unwrap())).as_secs();
+    let (admin, pages) = (Connections::of_admin(4), Connections::of_pages(4));
+    assert_eq!([patience(&admin, "127.0.0.1"), patience(&admin, "192.0.2.1")], [60, 5]);
+    assert_eq!(patience(&pages, "127.0.0.1"), 5);
 }
