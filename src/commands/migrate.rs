@@ -5,7 +5,7 @@ use std::path::Path;
 
 use sheave_console::exit::Exit;
 use sheave_console::stdout::{complain, print};
-use sheave_console::views::escape::line;
+use sheave_console::views::escape::{line, visible, visible_yaml};
 use sheave_console::views::problem::ProblemView;
 use sheave_control::migration::{self, Migration, MigrationOptions, ServiceTarget};
 use sheave_control::sources::manifests::{FileProblem, RawManifests};
@@ -88,19 +88,14 @@ fn text(migration: &Migration) -> String {
             let problem = &left.problem;
             text += &comment(&format!("{}: {}: {}", problem.reason, problem.field, problem.message));
         }
-        text += &serde_saphyr::to_string(&object.manifest).unwrap_or_default();
+        text += &visible_yaml(&object.manifest);
     }
     text
 }
 
-/// Formats one line of comment. Characters that would end the line are written as their code.
+/// Formats one line of comment. Characters that would end the line, or hide others, are written as their code.
 fn comment(line: &str) -> String {
-    let ends_lines = |letter: char| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}');
-    let mut text = "# ".to_owned();
-    for letter in line.chars() {
-        if ends_lines(letter) { text.extend(letter.escape_default()) } else { text.push(letter) }
-    }
-    text.trim_end().to_owned() + "\n"
+    format!("# {}", visible(line)).trim_end().to_owned() + "\n"
 }
 
 #[cfg(test)]
@@ -109,6 +104,7 @@ mod tests {
 
     #[test]
     fn a_comment_is_one_line_whatever_it_says() {
-        assert_eq!(comment("a\nkind: Secret\u{2028}b\u{1b}"), "# a\\nkind: Secret\\u{2028}b\\u{1b}\n");
+        let line = comment("a\nkind: Secret\u{2028}b\u{1b}\u{202e}");
+        assert_eq!(line, "# a\\u{a}kind: Secret\\u{2028}b\\u{1b}\\u{202e}\n");
     }
 }

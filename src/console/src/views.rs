@@ -28,10 +28,11 @@ use serde::Serialize;
 
 /// View that commands and the admin server show.
 pub trait View: Serialize + Sized {
-    /// Indented JSON with a newline at the end.
+    /// Indented JSON with a newline at the end, safe to show on a terminal.
     fn to_json(&self) -> String {
         // Serialization fails only for maps with other keys than strings, or a failing `Serialize`; there are none here.
-        serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default()
+        let json = serde_json::to_string_pretty(self).map(|json| json + "\n").unwrap_or_default();
+        escape::json_lines(&json).into_owned()
     }
 
     /// JSON in one line, for other Sheave processes.
@@ -39,8 +40,8 @@ pub trait View: Serialize + Sized {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// YAML, for people who keep manifests.
+    /// YAML, for people who keep manifests, safe to show on a terminal.
     fn to_yaml(&self) -> String {
-        serde_saphyr::to_string(self).unwrap_or_default()
+        escape::visible_yaml(self)
     }
 }

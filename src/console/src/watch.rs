@@ -18,7 +18,7 @@ use crate::inspect;
 use crate::options::Options;
 use crate::stdout::complain;
 use crate::views::change::{Change, ChangeKind};
-use crate::views::escape::visible;
+use crate::views::escape::{visible, visible_json};
 use crate::views::explain::Answer;
 use crate::views::watch::Decision;
 
@@ -139,7 +139,7 @@ fn line(service: &str, change: &Change, format: LineFormat) -> serde_json::Resul
         LineFormat::Text => Ok(format!("{time} {}\n", visible(&message))),
         LineFormat::Json => {
             let json = serde_json::to_string(&WatchLine { time, service, change, message })?;
-            Ok(json + "\n")
+            Ok(visible_json(&json).into_owned() + "\n")
         }
     }
 }
@@ -160,6 +160,19 @@ mod tests {
     use sheave_control::projection::explain::ExplainView;
 
     use super::*;
+
+    #[test]
+    fn no_format_lets_a_name_control_the_terminal() {
+        let change = Change::new(ChangeKind::Closed, None, Some("a\u{9b}2J\u{202e}".to_owned()));
+        for format in [LineFormat::Text, LineFormat::Json] {
+            let line = line("shop/\u{9b}web", &change, format).unwrap();
+            assert!(!line.contains(['\u{9b}', '\u{202e}']), "{line}");
+            if format == LineFormat::Json {
+                let json: serde_json::Value = serde_json::from_str(&line).unwrap();
+                assert_eq!(json["service"], "shop/\u{9b}web");
+            }
+        }
+    }
 
     #[test]
     fn silence_is_reported_once_and_so_is_its_end_with_what_changed_meanwhile() {
