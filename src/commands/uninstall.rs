@@ -115,7 +115,8 @@ async fn nobody_leads(connection: &Connection, config: &Config) -> bool {
              delete its Deployment first"
         ),
         Err(error) => {
-            format!("the Lease {lease} cannot be read, so a controller may be running: {error}")
+            let server = connection.server();
+            format!("the Lease {lease} of {server} cannot be read, so a controller may be running: {error}")
         }
     };
     stdout::complain(&format!("{why}; use --force to continue anyway. Nothing was changed"));
