@@ -6,7 +6,7 @@ mod gateway_api;
 mod memory;
 mod stub;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -95,6 +95,22 @@ async fn until_nodes_in(store: &mut Store, watch: &mut ApiWatch, names: &[&str])
     }
 }
 
+/// Receives batches until the condition holds.
+async fn until(watch: &mut ApiWatch, store: &mut Store, holds: impl Fn(&ApiWatch, &Store) -> bool) {
+    soon(async {
+        while !holds(watch, store) {
+            if let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), watch.next()).await {
+                batch.unwrap().changes.into_iter().for_each(|change| store.apply(change));
+            }
+        }
+    })
+    .await;
+}
+
+fn problems(watch: &ApiWatch) -> Vec<String> {
+    watch.problems().iter().map(Problem::to_string).collect()
+}
+
 fn kind<'a>(kinds: &'a [KindStatus], name: &str) -> &'a KindStatus {
     kinds.iter().find(|status| status.kind == name).unwrap()
 }
@@ -111,7 +127,8 @@ async fn a_version_that_is_refused_as_the_watch_starts_is_listed_anew() {
     .await;
     let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["came", "stays"]).await;
-    assert_eq!(kind(&watch.kinds(), "Node").lists, 2);
+    let lists: Vec<u64> = watch.kinds().iter().map(|kind| kind.lists).collect();
+    assert_eq!(lists, [1, 1, 2], "the other kinds stay as they are");
 }
 
 #[tokio::test]
@@ -147,7 +164,8 @@ async fn a_watch_that_is_cut_goes_on_where_it_was() {
     .await;
     let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["b"]).await;
-    assert_eq!(kind(&watch.kinds(), "Node").lists, 1);
+    let node = kind(&watch.kinds(), "Node").clone();
+    assert_eq!((node.lists, node.restarts), (1, 2));
 }
 
 #[tokio::test]
@@ -203,19 +221,25 @@ async fn a_server_that_never_ends_a_streamed_list_is_asked_for_pages() {
 
 #[tokio::test]
 async fn a_list_whose_next_page_is_forgotten_is_had_at_once() {
+    let forgotten = Arc::new(AtomicUsize::new(0));
+    let counted = forgotten.clone();
     let stub =
-        nodes(|asked| match (asked.is_watch(), asked.query.get("limit"), asked.query.get("continue")) {
+        nodes(move |asked| match (asked.is_watch(), asked.query.get("limit"), asked.query.get("continue")) {
             (true, ..) => Reply::lines([]),
             (_, Some(_), None) => {
                 let metadata = json!({"resourceVersion": "5", "continue": "x"});
                 Reply::of(200, &json!({"metadata": metadata, "items": [node("gone", "5")]}))
             }
-            (_, Some(_), Some(_)) => Reply::of(410, "the continue parameter is too old"),
+            (_, Some(_), Some(_)) => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Reply::of(410, "the continue parameter is too old")
+            }
             (_, None, _) => list("6", &["a", "b", "c"]),
         })
         .await;
     let mut watch = watching(&stub, NECESSARY);
     until_nodes(&mut watch, &["a", "b", "c"]).await;
+    assert_eq!(forgotten.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
@@ -232,7 +256,8 @@ async fn a_list_that_hangs_is_asked_for_again() {
     .await;
     let mut watch = watching(&stub, NECESSARY);
     soon(watch.first_failure()).await;
-    assert!(kind(&watch.kinds(), "Node").error.is_some());
+    let error = kind(&watch.kinds(), "Node").error.clone();
+    assert_eq!(error.as_deref(), Some("the API server does not answer in time"));
     until_nodes(&mut watch, &["a"]).await;
     assert_eq!(kind(&watch.kinds(), "Node").error, None);
 }
@@ -248,11 +273,37 @@ async fn kinds_that_may_be_missing_do_not_hold_up_the_rest() {
     .await;
     let mut watch = watching(&stub, Wanted { namespaces: true, pools: true, ..NECESSARY });
     until_nodes(&mut watch, &["a"]).await;
-    let problems: Vec<String> = watch.problems().iter().map(Problem::to_string).collect();
+    let problems = problems(&watch);
     assert_eq!(problems.len(), 2, "{problems:?}");
     assert!(problems[0].starts_with("CustomResourceDefinition addresspools.sheave.dev: "), "{problems:?}");
     assert!(problems[1].starts_with("Resource namespaces: AccessDenied: "), "{problems:?}");
     assert!(kind(&watch.kinds(), "AddressPool").synced);
+}
+
+#[tokio::test]
+async fn pools_come_and_go_with_their_definition() {
+    let defined = Arc::new(AtomicBool::new(false));
+    let is_defined = defined.clone();
+    let stub = Stub::start(move |asked| match asked.plural.as_str() {
+        "addresspools" if !is_defined.load(Ordering::Relaxed) => Reply::of(404, "404 page not found"),
+        "addresspools" if !asked.is_watch() => {
+            let pool = json!({"metadata": {"name": "edge", "resourceVersion": "1", "uid": "1"}, "spec": {}});
+            Reply::of(200, &json!({"metadata": {"resourceVersion": "100"}, "items": [pool]}))
+        }
+        _ => nothing(asked),
+    })
+    .await;
+    let mut watch = watching(&stub, Wanted { pools: true, ..NECESSARY });
+    let mut store = Store::default();
+    for is_there in [false, true, false, true] {
+        defined.store(is_there, Ordering::Relaxed);
+        until(&mut watch, &mut store, |watch, store| {
+            let missing = "CustomResourceDefinition addresspools.sheave.dev: DefinitionMissing: ";
+            let is_missing = problems(watch).iter().any(|it| it.starts_with(missing));
+            (store.objects().pools.len() == 1, is_missing) == (is_there, !is_there)
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -156,22 +156,6 @@ fn wanted(gateway_api: GatewayApiMode) -> Wanted {
     Wanted { gateway_api, ..NECESSARY }
 }
 
-/// Receives batches until the condition holds.
-async fn until(watch: &mut ApiWatch, store: &mut Store, holds: impl Fn(&ApiWatch, &Store) -> bool) {
-    soon(async {
-        while !holds(watch, store) {
-            if let Ok(batch) = tokio::time::timeout(Duration::from_millis(20), watch.next()).await {
-                batch.unwrap().changes.into_iter().for_each(|change| store.apply(change));
-            }
-        }
-    })
-    .await;
-}
-
-fn problems(watch: &ApiWatch) -> Vec<String> {
-    watch.problems().iter().map(Problem::to_string).collect()
-}
-
 #[tokio::test]
 async fn without_its_definitions_nothing_waits_and_nothing_is_reported() {
     let server = Server::default();
