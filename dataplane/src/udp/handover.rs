@@ -1,5 +1,7 @@
 //! Handover of UDP: pauses while another process takes the flows over, then resumes if that fails, or releases everything.
 
+use std::io::ErrorKind;
+
 use sheave_model::{ClientAddr, FrontendAddr, Protocol};
 use socket2::Socket;
 
@@ -64,7 +66,8 @@ impl Udp {
         Some(fd.map(|socket| HandedFlow { record, fd: socket.into() }))
     }
 
-    /// Takes over flows of another process. A flow whose frontend or endpoint no longer serves ends.
+    /// Takes over flows of another process. A flow whose frontend or endpoint no longer serves ends, and so does one whose local port another
+    /// worker may have: the client's next datagram opens a new one.
     pub(crate) fn take_over(&mut self, flows: Vec<HandedFlow>) {
         let now = self.context.worker.now();
         for HandedFlow { record, fd } in flows {
@@ -82,6 +85,15 @@ impl Udp {
                 Way { client: ClientAddr(record.client), endpoint: record.endpoint, source: record.source };
             let link = match Opener::new(frontend).take_over(&way, Socket::from(fd), record.port) {
                 Ok(link) => link,
+                Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                    // Perhaps thousands.
+                    if self.context.log_throttle.admits(now) {
+                        const CAUSE: &str = "the number of workers, net.ipv4.ip_local_port_range or \
+                             net.ipv4.ip_local_reserved_ports has changed";
+                        tracing::warn!(frontend = %addr, "flows end whose local ports they cannot keep: {CAUSE}");
+                    }
+                    continue;
+                }
                 Err(error) => {
                     tracing::warn!(client.addr = %way.client, frontend = %addr, %error, "a flow is not taken over");
                     continue;

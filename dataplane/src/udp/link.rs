@@ -51,9 +51,13 @@ impl<'a> Opener<'a> {
     }
 
     /// The link of a flow of another process, with that flow's socket towards the endpoint.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Offload::take_over`](super::sockets::Offload::take_over), or an error if epoll_ctl(2) fails or the client
+    /// cannot be answered.
     pub(super) fn take_over(&self, way: &Way, socket: Socket, port: Option<u16>) -> io::Result<Link> {
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
-        let upstream = self.state.context.offload.take_over(socket, way.endpoint, way.client, port, &owner);
+        let upstream = self.state.context.offload.take_over(socket, way.endpoint, way.client, port, &owner)?;
         self.state.open_client_socket()?;
         self.join(way, upstream)
     }

@@ -92,12 +92,11 @@ enum LeaseKind {
 }
 
 impl LocalPorts {
-    /// The pool of one worker. The pools of workers are disjoint, since two sockets with the same port and endpoint would conflict.
+    /// The pool of one worker. The pools of workers are disjoint, since the kernel would give the answers to two sockets with the same port
+    /// and endpoint to either of them.
     pub(super) fn of_worker(worker: &Rc<WorkerContext>) -> Rc<Self> {
-        let reserved = reserved_ports();
-        let workers = worker.shared.ports.count().max(1);
-        let range = port_range();
-        let ports = shared(range.clone(), &reserved).skip(worker.index).step_by(workers).collect();
+        let (range, reserved) = (port_range(), reserved_ports());
+        let ports = pool_of(worker.index, worker.shared.ports.count(), range.clone(), &reserved);
         Self::new(worker, ports, range, reserved)
     }
 
@@ -313,14 +312,34 @@ impl fmt::Debug for PortLease {
     }
 }
 
-/// Three of every four ports, so that every other program of the machine still finds one.
-fn shared(range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> impl Iterator<Item = u16> {
-    range.filter(|port| port % 4 != 0 && !reserved.contains(port))
+/// The ports of one of `workers` workers, in order. Three of every four ports are shared, so that every other program of the machine still
+/// finds one.
+fn pool_of(worker: usize, workers: usize, range: RangeInclusive<u16>, reserved: &HashSet<u16>) -> Box<[u16]> {
+    let shared = range.filter(|port| port % 4 != 0 && !reserved.contains(port));
+    shared.filter(|port| worker_of(*port, workers) == worker).collect()
+}
+
+/// Place of the first port of Linux's default range among all shared ports. Ports are dealt out from there on, as version 0.1.0 did in
+/// that range, so that a process that takes over from it keeps its flows.
+const FIRST: usize = place_of(32_769);
+
+/// Place of a shared port among all shared ports.
+const fn place_of(port: u16) -> usize {
+    (port - port / 4) as usize
+}
+
+/// The worker that has a shared port. Ports are dealt out in turn, so that any range gives all workers the same number. It depends on the
+/// port alone: the kernel's lists may change, and a process that takes over, or a worker that starts again, reads them later than others. If
+/// they decided, two workers could have one port.
+fn worker_of(port: u16, workers: usize) -> usize {
+    let workers = workers.max(1);
+    (place_of(port) + workers - FIRST % workers) % workers
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::splitmix64::SplitMix64;
     use crate::worker::context::{Shared, Timeouts};
 
     fn endpoint(number: u8) -> EndpointAddr {
@@ -432,11 +451,69 @@ mod tests {
 
     #[test]
     fn workers_have_other_ports_and_a_quarter_is_left_to_others() {
-        let all =
-            |index| shared(100..=199, &HashSet::from([101])).skip(index).step_by(2).collect::<HashSet<u16>>();
-        let (first, second) = (all(0), all(1));
+        let all = |index| HashSet::from_iter(pool_of(index, 2, 100..=199, &HashSet::from([101])));
+        let (first, second): (HashSet<u16>, HashSet<u16>) = (all(0), all(1));
         assert!(first.is_disjoint(&second));
-        assert_eq!(first.len() + second.len(), 74);
+        assert_eq!((first.len() + second.len(), first.len().abs_diff(second.len())), (74, 0));
+    }
+
+    /// The range and the reserved ports that a worker reads when it starts, at random.
+    fn read(random: &SplitMix64) -> (RangeInclusive<u16>, HashSet<u16>) {
+        let below = |end: u16| (random.next() % u64::from(end)) as u16;
+        let range = 1024 + below(40_000)..=50_000 + below(15_535);
+        let reserved = (0..below(20)).flat_map(|_| {
+            let first = 1024 + below(60_000);
+            first..=first + below(500)
+        });
+        let reserved = reserved.collect();
+        (range, reserved)
+    }
+
+    #[test]
+    fn no_port_has_two_workers_whatever_each_read_and_none_changes_its_worker() {
+        let random = SplitMix64::new(7);
+        for _ in 0..20 {
+            let workers = 1 + (random.next() % 17) as usize;
+            let mut owners = HashMap::new();
+            for worker in (0..workers).chain(0..workers) {
+                let (range, reserved) = read(&random);
+                let pool = pool_of(worker, workers, range.clone(), &reserved);
+                assert!(pool.is_sorted());
+                for port in pool {
+                    assert!(port % 4 != 0 && range.contains(&port) && !reserved.contains(&port));
+                    assert_eq!(*owners.entry(port).or_insert(worker), worker, "{port} of {workers}");
+                }
+            }
+            // All of them together leave out none, and none has more than its share.
+            let (range, reserved) = (read(&random).0, HashSet::new());
+            let sizes = (0..workers).map(|worker| pool_of(worker, workers, range.clone(), &reserved).len());
+            let sizes: Vec<usize> = sizes.collect();
+            assert_eq!(sizes.iter().sum::<usize>(), range.filter(|port| port % 4 != 0).count());
+            assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn in_the_default_range_workers_have_the_ports_that_they_had_in_the_first_version() {
+        for workers in [1, 2, 3, 4, 7, 16] {
+            let shared = || (32_768..=60_999_u16).filter(|port| port % 4 != 0);
+            for worker in 0..workers {
+                let pool = pool_of(worker, workers, 32_768..=60_999, &HashSet::new());
+                assert!(
+                    pool.iter().copied().eq(shared().skip(worker).step_by(workers)),
+                    "{worker}/{workers}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_port_of_another_process_is_taken_over_where_it_is_of_the_pool_and_free() {
+        let pool = pool(1000..1010);
+        let take_over = |port| pool.take_over(endpoint(1), port, &owner());
+        let lease = take_over(1003);
+        assert_eq!(lease.as_ref().and_then(PortLease::port), Some(1003));
+        assert!(take_over(1003).is_none() && take_over(1010).is_none());
     }
 
     #[test]

@@ -124,6 +124,10 @@ impl Offload {
     }
 
     /// The socket towards its endpoint of a flow of another process.
+    ///
+    /// # Errors
+    /// Returns `EADDRNOTAVAIL` if this worker cannot lease the flow's shared `port`. Another worker may give it to another client then, whose
+    /// answers the kernel could deliver to this socket.
     pub(super) fn take_over(
         &self,
         socket: Socket,
@@ -131,14 +135,19 @@ impl Offload {
         client: ClientAddr,
         port: Option<u16>,
         owner: &Weak<dyn FlowOwner>,
-    ) -> Rc<Upstream> {
-        let lease = port.and_then(|port| self.ports.take_over(endpoint, port, owner));
+    ) -> io::Result<Rc<Upstream>> {
         // It may have receive bundles enabled already, which does no harm.
         let local = || socket.local_addr().ok()?.as_socket();
         let transparent = port.is_none() && local().is_some_and(|local| local.ip() == client.ip());
+        let lease = match port {
+            Some(port) => Some(self.ports.take_over(endpoint, port, owner).ok_or(Errno::EADDRNOTAVAIL)?),
+            None if transparent => None,
+            // No other flow can have its port, even beyond the limit.
+            None => self.ports.lease_unshared(),
+        };
         let known =
             if transparent { None } else { self.make_known(&socket, endpoint, client, lease.as_ref()) };
-        Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known })
+        Ok(Rc::new(Upstream { socket, endpoint, answers: Cell::new(0), lease, _known: known }))
     }
 
     /// Publishes the local address of a connected socket to all workers. Not used for the address of a client, which may send from any of
@@ -271,6 +280,25 @@ mod tests {
         }
         drop(flow);
         assert_eq!(open(10, port).1, port);
+    }
+
+    #[test]
+    fn a_flow_of_another_process_is_kept_only_if_no_other_worker_can_have_its_port() {
+        let (former, offload) = (offload(), offload());
+        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
+        let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
+        let client = ClientAddr(([198, 51, 100, 1], 1).into());
+        let flow = former.upstream(endpoint, client, None, &nobody).unwrap();
+        let take_over =
+            |port| offload.take_over(flow.socket.try_clone().unwrap(), endpoint, client, port, &nobody);
+        let kept = take_over(flow.shared_port()).unwrap();
+        assert_eq!(kept.shared_port(), flow.shared_port());
+        // One flow has it already, and every fourth port belongs to no worker.
+        for port in [flow.shared_port(), Some(*port_range().start() / 4 * 4)] {
+            assert_eq!(take_over(port).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable, "{port:?}");
+        }
+        let unshared = take_over(None).unwrap();
+        assert!(unshared.lease.is_some(), "it counts as one of those whose port the kernel chose");
     }
 
     /// Thousands of chained Services in pairs, whose flows come and go: no lease leaks.

@@ -22,6 +22,33 @@ fn a_flow_moves_when_its_endpoint_is_gone_and_stays_while_it_serves() {
     });
 }
 
+/// With other ports reserved, or another number of workers, another worker may give the flow's port to another client.
+#[test]
+fn a_flow_that_is_handed_over_with_a_port_of_another_worker_ends_and_the_client_gets_a_new_one() {
+    on_a_worker(async {
+        let served = endpoint(V4, b"1").await;
+        for (of_this_worker, kept) in [(true, 1), (false, 0)] {
+            let (former, next) = (UdpGateway::start(V4, &[served], 10), UdpGateway::start(V4, &[served], 10));
+            let client = former.client();
+            assert_eq!(client.exchange(b"a").await, b"1a");
+            let mut flows = former.execute(|udp| {
+                udp.pause();
+                udp.hand_over(10)
+            });
+            let [flow] = flows.as_mut_slice() else { panic!("{flows:?}") };
+            flow.record.frontend = next.addr.socket_addr();
+            let port = flow.record.port.unwrap();
+            flow.record.port = Some(if of_this_worker { port } else { port / 4 * 4 });
+            next.execute(|udp| udp.take_over(flows));
+            assert_eq!(next.flows(), kept);
+            former.execute(Udp::leave);
+            client.0.connect(next.addr.socket_addr()).unwrap();
+            assert_eq!(client.exchange(b"b").await, b"1b");
+            assert_eq!((next.flows(), next.counters().flows_opened.get()), (1, 1 - kept as u64));
+        }
+    });
+}
+
 /// A loop like that of NAT behind the endpoint.
 #[test]
 fn an_endpoint_that_leads_back_to_the_frontend_gets_a_few_flows_and_no_more() {
