@@ -134,7 +134,7 @@ impl PortSearch {
         outcome
     }
 
-    fn set_crowded(&self, endpoint: EndpointAddr, now: Instant, until: Instant) {
+    pub(crate) fn set_crowded(&self, endpoint: EndpointAddr, now: Instant, until: Instant) {
         let mut crowded = self.crowded.borrow_mut();
         crowded.retain(|_, until| now < *until);
         crowded.insert(endpoint, until);

@@ -52,7 +52,7 @@ enum SetupPhase {
     Header(HeaderReader),
     /// The TLS ClientHello, which has the server name.
     ClientHello(HelloReader),
-    /// A connection to this endpoint, or the end of a shortage on this machine.
+    /// A connection to this endpoint, the end of a shortage on this machine, or the next step of a walk through endpoints.
     Endpoint(Dial),
     /// A free port towards one of the crowded endpoints; also the initial phase, before any endpoint was picked.
     Port,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sheave_model::{ClientSource, EndpointAddr};
 
@@ -14,6 +15,12 @@ use crate::worker::context::WorkerContext;
 
 /// Maximum number of attempts per connection. Each may take the connect timeout, so this bounds the client's wait.
 const ATTEMPTS: usize = 3;
+
+/// Maximum number of endpoints tried in one step before the worker's other connections have their turn. Those without a free port are no
+/// attempts, and there may be thousands.
+const TRIED_AT_ONCE: usize = 64;
+/// Pause between two steps of a walk through endpoints without a free port.
+const NEXT_STEP: Duration = Duration::from_millis(1);
 
 /// Next action after a failure.
 #[must_use]
@@ -108,15 +115,16 @@ impl Setup {
         })
     }
 
-    /// Starts to connect to the endpoint, or handles its `failure` first, and goes on with others until one is being connected. A loop,
-    /// since thousands may fail at once.
+    /// Starts to connect to the endpoint, or handles its `failure` first, and goes on with others until one is being connected, or until it
+    /// is the turn of other connections. A loop, since many may fail at once.
     pub(super) fn connect(
         &mut self,
         context: &SetupContext,
         mut dial: Dial,
         mut failure: Option<io::Error>,
     ) -> SetupStep {
-        loop {
+        let mut tried = 0;
+        while tried < TRIED_AT_ONCE {
             let begun = match failure.take() {
                 Some(error) => Err(error),
                 None => dial.begin(&context.worker, &context.ports, self.key),
@@ -126,6 +134,7 @@ impl Setup {
                 Err(NextAttempt::SameEndpoint) => continue,
                 Err(NextAttempt::SameEndpointLater) => SHORTAGE_PAUSE,
                 Err(NextAttempt::AnotherEndpoint) => {
+                    tried += 1;
                     dial = match self.next_dial(&context.worker, None) {
                         Ok(dial) => dial,
                         Err(step) => return step,
@@ -136,6 +145,8 @@ impl Setup {
             self.phase = SetupPhase::Endpoint(dial);
             return SetupStep::Waits(wait);
         }
+        self.phase = SetupPhase::Endpoint(dial);
+        SetupStep::Waits(NEXT_STEP)
     }
 
     /// Handles a failed attempt, and decides on the next.
@@ -188,5 +199,62 @@ impl Setup {
             true => CloseReason::Denied,
             false => CloseReason::NoEndpoint,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use sheave_model::{Algorithm, ClientAddr, test_util};
+
+    use super::*;
+    use crate::limits::capacity::Capacity;
+    use crate::port_search::PortSearch;
+    use crate::select::ActiveTable;
+    use crate::tcp::pipe_pool::{PipeBudget, PipePool};
+    use crate::tcp::setup::admit;
+    use crate::tcp::splice::RelayBuffers;
+    use crate::tcp::tests::rig::accepted;
+    use crate::worker::context::{Shared, Timeouts};
+    use crate::worker::token::KeyedSlab;
+    use crate::worker_port::Accepted;
+
+    /// A setup towards a frontend with so many endpoints, none of which has a free port.
+    fn among_crowded(endpoints: u32) -> (Setup, SetupContext, TcpStream) {
+        let numbers: Vec<(u32, u16)> = (0..endpoints).map(|number| (number, 100)).collect();
+        let frontend = test_util::frontend(1, Algorithm::RoundRobin, &numbers);
+        let (addr, spec) = (frontend.addr, test_util::table([frontend]));
+        let shared = Shared::for_tests(Timeouts::all(Duration::from_secs(60)));
+        shared.table.store(Arc::new(ActiveTable::compile(spec, &ActiveTable::default())));
+        let worker = WorkerContext::new(shared, 0, 1).unwrap();
+        let pipes = PipePool::new(PipeBudget { pipes: 0, slots: usize::MAX }, worker.now());
+        let buffers = RelayBuffers::new(pipes, Capacity::unlimited());
+        let context = SetupContext { worker, ports: PortSearch::new(), buffers };
+        let now = context.worker.now();
+        for (number, _) in numbers {
+            context.ports.set_crowded(test_util::endpoint_addr(number), now, now + Duration::from_secs(60));
+        }
+        let clients = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(clients.local_addr().unwrap()).unwrap();
+        let (peer, socket) = (ClientAddr(client.local_addr().unwrap()), accepted(&clients).unwrap());
+        let accepted = Accepted { frontend: addr, peer, socket, counters: Arc::default() };
+        let key = KeyedSlab::default().insert_with(|_| ());
+        let active = context.worker.table().get(addr).cloned();
+        let setup = admit(&context.worker, accepted, active.as_ref()).unwrap()(key);
+        (setup, context, client)
+    }
+
+    #[test]
+    fn endpoints_without_a_port_are_passed_over_some_at_a_time() {
+        let (mut setup, context, _client) = among_crowded(1_000);
+        let (mut step, mut tried) = (setup.search(&context, None), vec![setup.tried.len()]);
+        while matches!(step, SetupStep::Waits(wait) if wait == NEXT_STEP) {
+            step = setup.on_time(&context);
+            tried.push(setup.tried.len());
+        }
+        assert!(matches!(step, SetupStep::Waits(wait) if wait == SHORTAGE_PAUSE), "none is left");
+        let expected: Vec<usize> = (1..=16).map(|step| (step * TRIED_AT_ONCE).min(1_000)).collect();
+        assert_eq!((tried, setup.attempts), (expected, 0));
     }
 }
