@@ -1,10 +1,10 @@
-//! Counters that one worker writes and any thread reads, and enums that are the values of a metric's label.
+//! Counters that one thread writes and any thread reads, and enums that are the values of a metric's label.
 
 use std::time::Duration;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only one worker writes, so a plain load and store suffices instead of the locked instruction of `fetch_add`.
+/// A number that only one thread writes, so a plain load and store suffices instead of the locked instruction of `fetch_add`.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

@@ -67,7 +67,8 @@ pub struct TcpCounters {
     totals: Option<Arc<TcpTotals>>,
     /// Connections accepted.
     pub accepted: Counter,
-    /// Connections that the kernel has forwarded, whose ends are not known.
+    /// Connections that the kernel has forwarded, whose ends are not known. Written by the thread that reads what the kernel counts, and not
+    /// by the worker.
     pub carried: Counter,
     closed: [Counter; CloseReason::ALL.len()],
     /// Bytes forwarded from clients to endpoints.

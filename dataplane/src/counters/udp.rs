@@ -97,8 +97,11 @@ pub struct UdpCounters {
     pub to_endpoints: Traffic,
     /// Traffic from endpoints to clients.
     pub to_clients: Traffic,
-    /// Flows opened since the start.
+    /// Flows opened by the worker since the start.
     pub flows_opened: Counter,
+    /// Flows that the kernel has forwarded, whose ends are not known. Written by the thread that reads what the kernel counts, and not by
+    /// the worker.
+    pub carried: Counter,
     /// Open flows.
     pub flows_active: Counter,
     /// Flows that were evicted for others.
@@ -121,6 +124,11 @@ impl UdpCounters {
     /// Use of the frontend over all workers.
     pub fn usage(&self) -> &Arc<FrontendUse> {
         &self.usage
+    }
+
+    /// Number of flows opened, on either path.
+    pub fn opened(&self) -> u64 {
+        self.flows_opened.get() + self.carried.get()
     }
 
     /// Number of datagrams that were not forwarded for this reason.

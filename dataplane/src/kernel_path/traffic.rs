@@ -42,7 +42,7 @@ pub(crate) fn take_in(
             match counters.as_deref().and_then(|workers| workers.first()) {
                 Some(FrontendCounters::Tcp(counters)) => counters.add(|it| &it.carried, connections),
                 Some(FrontendCounters::Udp(counters)) => {
-                    counters.add(|it| &it.flows_opened, connections as usize);
+                    counters.add(|it| &it.carried, connections as usize);
                 }
                 None => {}
             }
@@ -60,4 +60,42 @@ pub(crate) fn take_in(
             reports.failed(&table, active, addr, from, error, Instant::now());
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+
+    use sheave_model::Protocol;
+    use sheave_model::test_util::frontend_addr;
+
+    use super::*;
+    use crate::counters::Totals;
+
+    const EACH: u64 = 200_000;
+
+    /// Flows that the worker opens and flows that the kernel carries, counted at the same time. None is lost.
+    #[test]
+    fn flows_of_the_kernel_are_counted_beside_those_of_the_worker() {
+        let addr = FrontendAddr { protocol: Protocol::Udp, ..frontend_addr(1) };
+        let totals = Totals::new(1, Arc::default());
+        let counters = FrontendCounters::of_workers(Protocol::Udp, &totals, Arc::<AtomicU32>::default());
+        let registry = Arc::<CounterRegistry>::default();
+        registry.insert(addr, &counters);
+        let sink = take_in(&Arc::default(), registry, Reports::ignored());
+        let (udp, begin) = (counters[0].udp().unwrap(), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                (0..EACH).for_each(|_| udp.add(|it| &it.flows_opened, 1));
+            });
+            begin.wait();
+            (0..EACH).for_each(|_| sink(addr, ([10, 0, 0, 1], 53).into(), Seen::Forwarded(1)));
+        });
+        let total: u64 = totals.udp().map(|totals| totals.counters.opened()).sum();
+        assert_eq!((udp.opened(), total), (2 * EACH, 2 * EACH));
+        assert_eq!((udp.flows_opened.get(), udp.carried.get()), (EACH, EACH));
+    }
 }

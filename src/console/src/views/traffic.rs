@@ -212,7 +212,7 @@ impl TrafficCounts {
     }
 
     fn add_udp(&mut self, counters: &UdpCounters) {
-        self.opened += counters.flows_opened.get();
+        self.opened += counters.opened();
         self.open += counters.flows_active.get();
         self.client_bytes += counters.to_endpoints.bytes.get();
         self.endpoint_bytes += counters.to_clients.bytes.get();

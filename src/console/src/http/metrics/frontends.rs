@@ -204,7 +204,7 @@ fn sum_of_workers<'a, const N: usize>(workers: impl Iterator<Item = &'a Histogra
 }
 
 fn write_udp(text: &mut Exposition, counts: &FrontendCounts<'_, UdpCounters>) {
-    counts.write(text, &names::FLOWS_OPENED, |counters| counters.flows_opened.get());
+    counts.write(text, &names::FLOWS_OPENED, UdpCounters::opened);
     counts.write(text, &names::FLOWS, |counters| counters.flows_active.get());
     counts.write(text, &names::FLOWS_EVICTED, |counters| counters.flows_evicted.get());
     counts.write(text, &names::FLOWS_REPICKED, |counters| counters.flows_repicked.get());
