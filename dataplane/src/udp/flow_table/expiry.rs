@@ -7,11 +7,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sheave_model::{ClientAddr, EndpointAddr};
 
 use super::{Flow, FlowTable};
+use crate::select::ActiveFrontend;
 
 /// A flow with traffic more recent than this is not evicted for another one of the same frontend: under a flood of new flows no client
 /// would be served if each flow replaced the one before.
@@ -179,11 +181,13 @@ impl<L> FlowTable<L> {
     }
 
     /// Schedules an earlier check if the client's flow now ends sooner: its timeouts have become shorter, or its endpoint no longer
-    /// serves, and then it ends within `grace` even with traffic. Returns whether it does.
+    /// serves, or the source ranges no longer admit its client, and then it ends within `grace` even with traffic. Returns whether it does.
     pub(in crate::udp) fn hasten(&mut self, client: ClientAddr, now: Instant, grace: Duration) -> bool {
         let Some(flow) = self.flows.get_mut(&client) else { return false };
-        let serves = self.frontend.as_ref().is_some_and(|frontend| frontend.serves(flow.endpoint()));
-        flow.ends_by = if serves { None } else { flow.ends_by.or(Some(now + grace)) };
+        let goes_on =
+            |frontend: &Arc<ActiveFrontend>| frontend.serves(flow.endpoint()) && frontend.admits(client);
+        let goes_on = self.frontend.as_ref().is_some_and(goes_on);
+        flow.ends_by = if goes_on { None } else { flow.ends_by.or(Some(now + grace)) };
         let check_at = flow.check_at;
         let deadline = self.flows.get(&client).map(|flow| self.deadline(flow));
         let sooner = deadline.filter(|deadline| *deadline < check_at);

@@ -21,7 +21,7 @@ pub(in crate::udp) struct Flow<L> {
     pub(super) touched: Instant,
     /// When the flow is checked next; a queue entry with another time is stale.
     pub(super) check_at: Instant,
-    /// When it ends at the latest because its endpoint no longer serves.
+    /// When it ends at the latest because its endpoint no longer serves, or its client is no longer admitted.
     pub(super) ends_by: Option<Instant>,
     /// Revision of the frontend against which the flow was last checked.
     pub(super) revision: u64,

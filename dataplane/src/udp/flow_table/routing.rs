@@ -65,6 +65,11 @@ impl Decision<'_> {
             entry.remove();
             return Err(DropReason::NoEndpoint);
         };
+        // The kernel's filter may be wider than the ranges.
+        if !frontend.admits(self.client) {
+            entry.remove();
+            return Err(DropReason::Denied);
+        }
         let serves = frontend.serves(own);
         let unhealthy = |endpoint| self.is_unhealthy(frontend, endpoint);
         let suspect = flow.suspect || unhealthy(own);

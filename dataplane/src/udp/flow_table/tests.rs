@@ -224,6 +224,31 @@ fn a_client_that_source_ranges_leave_out_is_denied() {
 }
 
 #[test]
+fn a_flow_ends_once_source_ranges_leave_out_its_client() {
+    let with_ranges = |range: &str| Frontend {
+        source_ranges: Arc::new(SourceRanges::new(vec![range.parse().unwrap()])),
+        ..frontend(frontend_addr(53), &ready(&[1]))
+    };
+    let mut world = World::new(10, &ready(&[1]));
+    let clients = [1, 2];
+    clients.iter().for_each(|client| assert_eq!(world.datagram(*client), Ok(endpoint_addr(1))));
+    world.table = follow(&world.table, [with_ranges("198.51.100.0/24")]);
+    assert_eq!((world.datagram(1), world.links.opened), (Ok(endpoint_addr(1)), 2));
+    world.table = follow(&world.table, [with_ranges("203.0.113.0/24")]);
+    // On the client's next datagram, and otherwise after the time of a drain, however much the endpoint sends.
+    assert_eq!((world.datagram(1), world.flows.len()), (Err(DropReason::Denied), 1));
+    world.walk();
+    let end = world.now + GRACE;
+    while world.now < end {
+        assert!(world.flows.answered(client_addr(2), world.now).is_some());
+        world.now += Duration::from_secs(5);
+        world.flows.expire(world.now, usize::MAX);
+    }
+    assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
+    assert_eq!((world.datagram(2), world.links.opened), (Err(DropReason::Denied), 2));
+}
+
+#[test]
 fn a_client_that_is_a_socket_of_the_gateways_own_again_and_again_is_refused() {
     let mut world = World::new(100, &ready(&[1]));
     let all = Arc::clone(&world.upstream_addresses);
