@@ -444,6 +444,10 @@ impl Dataplane {
     }
 
     fn reconcile(&mut self, frontend: &Arc<Frontend>, internal: &Arc<AddressSet>) {
+        if self.listeners.is_of_another(frontend) {
+            // The refusals were those of the Service that had the address before.
+            self.overload.forget(frontend.addr);
+        }
         let syn_policy = self.overload.syn_policy(frontend.addr);
         let closed = match self.kernel.proxying(frontend.addr) {
             Proxying::Listens => false,

@@ -259,6 +259,8 @@ impl EventLoop {
         match command {
             Command::ListenTcp { addr, socket, counters } => self.tcp.listen(addr, socket, counters),
             Command::ListenUdp { addr, socket, counters } => self.udp.listen(addr, socket, counters),
+            Command::CountTcp { addr, counters } => self.tcp.count_with(addr, counters),
+            Command::CountUdp { addr, counters } => self.udp.count_with(addr, &counters),
             Command::Close(addr) => match addr.protocol {
                 Protocol::Tcp => self.tcp.close(addr),
                 Protocol::Udp => self.udp.close(addr),

@@ -49,6 +49,8 @@ struct Listener {
     /// `None` if unknown, because a change failed halfway.
     state: Option<ListenerState>,
     binding: Binding,
+    /// The Service that the frontend belongs to, for which the counters count.
+    service: ServiceId,
     counters: Arc<[FrontendCounters]>,
 }
 
@@ -144,14 +146,16 @@ impl ListenerSet {
             true => ListenerState::Closed,
             false => ListenerState::of(frontend, internal, syn_policy),
         };
+        let service = service_id(frontend);
         let mut listener = self.listeners.remove(&addr).unwrap_or_else(|| {
-            let open = self.open_of_services.get_or_insert(service_id(frontend), AtomicU32::default);
-            let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
-            self.counters.insert(addr, &counters);
+            let counters = self.new_counters(addr, &service);
             // With [`SteeringMode::Always`] closed frontends are steered, too.
             let state = (self.steering.mode() != SteeringMode::Always).then_some(ListenerState::Closed);
-            Listener { state, binding: Binding::Nowhere, counters }
+            Listener { state, binding: Binding::Nowhere, service: service.clone(), counters }
         });
+        if listener.service != service {
+            self.change_owner(addr, &mut listener, service, workers);
+        }
         let changed = if listener.state.as_ref() == Some(&wanted) {
             Ok(())
         } else {
@@ -170,6 +174,40 @@ impl ListenerSet {
             listening,
             is_final: false,
         })
+    }
+
+    /// Counters of zero for a frontend of this Service.
+    fn new_counters(&mut self, addr: FrontendAddr, service: &ServiceId) -> Arc<[FrontendCounters]> {
+        let open = self.open_of_services.get_or_insert(service.clone(), AtomicU32::default);
+        let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
+        self.counters.insert(addr, &counters);
+        counters
+    }
+
+    /// Counts new connections and flows for another Service, to which the frontend belongs now, without closing any. Open connections stay
+    /// counted for the Service with which they began; each flow follows with its next datagram.
+    fn change_owner(
+        &mut self,
+        addr: FrontendAddr,
+        listener: &mut Listener,
+        service: ServiceId,
+        workers: &[WorkerHandle],
+    ) {
+        listener.stop_counting_drops();
+        listener.counters = self.new_counters(addr, &service);
+        listener.service = service;
+        listener.count_drops();
+        if let Binding::Steered(Some(_)) = listener.binding {
+            self.steering.count_with(addr, &listener.counters);
+        }
+        for (index, worker) in workers.iter().enumerate() {
+            worker.send(count(addr, &listener.counters, index));
+        }
+    }
+
+    /// Whether the frontend's listener is that of another Service, which had the address before.
+    pub(crate) fn is_of_another(&self, frontend: &Frontend) -> bool {
+        self.listeners.get(&frontend.addr).is_some_and(|listener| listener.service != service_id(frontend))
     }
 
     /// Whether there is a listener of the frontend, open or closed.
@@ -430,6 +468,14 @@ fn serve(
     }
 }
 
+/// The command for worker `worker` to count with these counters.
+fn count(addr: FrontendAddr, counters: &Arc<[FrontendCounters]>, worker: usize) -> Command {
+    match counters.get(worker).and_then(FrontendCounters::udp) {
+        Some(counters) => Command::CountUdp { addr, counters },
+        None => Command::CountTcp { addr, counters: Arc::clone(counters) },
+    }
+}
+
 /// The command for worker `worker` to serve a frontend's socket.
 fn listen(
     addr: FrontendAddr,
@@ -444,3 +490,6 @@ fn listen(
         None => Command::ListenTcp { addr, socket, counters: Arc::clone(counters) },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,6 +73,11 @@ impl Tcp {
         self.listeners.listen(addr, socket, counters);
     }
 
+    /// Counts the connections that a frontend accepts from now on with these counters of all workers.
+    pub(crate) fn count_with(&mut self, addr: FrontendAddr, counters: Arc<[FrontendCounters]>) {
+        self.listeners.count_with(addr, counters);
+    }
+
     /// Serves a socket that steered frontends share; `addr` is the socket's own address.
     pub(crate) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
         self.listeners.steer(addr, socket);

@@ -99,6 +99,18 @@ impl Udp {
         }
     }
 
+    /// Counts the flows of a frontend, which belongs to another Service, with these counters: new ones from now on, and each other one from
+    /// its next datagram on.
+    pub(crate) fn count_with(&mut self, addr: FrontendAddr, counters: &Arc<UdpCounters>) {
+        // The table with the new owner.
+        self.context.worker.refresh_table();
+        for place in self.own.get(&addr).copied().into_iter().chain(self.steered.known(addr)) {
+            if let Some(frontend) = self.frontends.get_mut(place) {
+                frontend.count_with(counters);
+            }
+        }
+    }
+
     /// Ends a frontend with its flows. Its own socket is closed at once, so that the kernel refuses clients with ICMP. The flows end,
     /// too, since the endpoint's address may already belong to another tenant (kube-proxy does the same: `CleanStaleEntries` in
     /// pkg/proxy/conntrack/cleanup.go).

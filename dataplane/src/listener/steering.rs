@@ -197,6 +197,11 @@ impl Steering {
         self.kernel.as_ref().map_or(Ok(()), |kernel| kernel.program.verdicts.put(addr, Verdict::Refuse))
     }
 
+    /// Counts with these counters at a steered frontend from now on.
+    pub(super) fn count_with(&self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) {
+        self.frontends.insert(addr, counters);
+    }
+
     /// Removes the verdict on traffic to `addr`.
     pub(super) fn forget(&mut self, addr: FrontendAddr) {
         self.frontends.remove(addr);

@@ -159,6 +159,16 @@ impl Listeners {
         }
     }
 
+    /// Counts the connections that a frontend accepts from now on with these counters.
+    pub(super) fn count_with(&mut self, addr: FrontendAddr, counters: Arc<[FrontendCounters]>) {
+        // If it is steered, it is looked up again.
+        self.met.remove(&addr);
+        let own = self.of_frontends.get(&addr).and_then(|key| self.listeners.get_mut(*key));
+        if let Some(listener) = own {
+            listener.served = Some(Served::new(counters));
+        }
+    }
+
     /// Listens on a socket that steered frontends share; `addr` is the socket's own address.
     pub(super) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
         self.add(addr, socket, None);

@@ -145,6 +145,12 @@ impl<L> FlowTable<L> {
         }
     }
 
+    /// Sets the counters of another Service to which the frontend belongs now. Each flow counts for that one from its next datagram on.
+    pub(super) fn set_counters(&mut self, counters: Arc<UdpCounters>) {
+        self.counters = counters;
+        self.revision += 1;
+    }
+
     /// Sets the gateway's timeouts. Flows are checked as described for [`set_frontend`](Self::set_frontend).
     pub(super) fn set_timeouts(&mut self, timeouts: FlowTimeouts) {
         self.timeouts = timeouts;
@@ -313,7 +319,7 @@ impl<L> FlowTable<L> {
             frontend: frontend.spec().addr,
             meter: Meter::new(client.ip()),
             slot: self.budget.take(&self.counters),
-            _permit: permit,
+            permit,
         };
         self.flows.insert(client, flow);
         self.queues.push(answered, check_at, client);

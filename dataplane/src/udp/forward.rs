@@ -32,7 +32,7 @@ pub(super) fn forward_batch(state: &Rc<UdpFrontend>, socket: &Socket) -> Progres
     let table = context.worker.table();
     let view = context.view(&table);
     let (mut arrivals, whole) = arrivals(receiver, count);
-    state.counters.count_dropped(DropReason::Truncated, count - whole);
+    state.counters().count_dropped(DropReason::Truncated, count - whole);
     forward_arrivals(state, view, receiver, sender, &mut arrivals[..whole]);
     Progress::of_count(count)
 }
@@ -158,7 +158,7 @@ impl Forwarder<'_> {
     }
 
     fn count(&self, stats: &SendStats) {
-        let counters = &self.state.counters;
+        let counters = self.state.counters();
         counters.add(|it| &it.to_endpoints.datagrams, stats.datagrams);
         counters.add(|it| &it.to_endpoints.bytes, stats.bytes);
         counters.count_dropped(DropReason::SendToEndpoint, stats.lost);
@@ -167,9 +167,10 @@ impl Forwarder<'_> {
 
     fn dropped(&self, reason: DropReason, datagrams: usize) {
         let context = &self.state.context;
-        self.state.counters.count_dropped(reason, datagrams);
+        let counters = self.state.counters();
+        counters.count_dropped(reason, datagrams);
         if let Some(reason) = reason.shed_reason() {
-            context.worker.shared.refusals.count(self.state.addr, self.state.counters.usage(), reason);
+            context.worker.shared.refusals.count(self.state.addr, counters.usage(), reason);
         }
         let advice = match reason {
             DropReason::NoSocket => {

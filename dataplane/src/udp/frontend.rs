@@ -1,6 +1,6 @@
 //! UDP frontend on one worker: its sockets, its flows, and the sweep that ends idle ones.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub(super) struct UdpFrontend {
     /// When it checks for idle flows next; `None` while there are no flows.
     next_sweep: Cell<Option<Instant>>,
     /// Dropped last: shared counters show that sockets on the address are still open.
-    pub(super) counters: Arc<UdpCounters>,
+    counters: RefCell<Arc<UdpCounters>>,
 }
 
 impl UdpFrontend {
@@ -112,7 +112,7 @@ impl UdpFrontend {
                 Weak::<Self>::clone(state),
                 Arc::clone(&counters),
             )),
-            counters,
+            counters: RefCell::new(counters),
             answers,
             client_side: RefCell::default(),
             next_sweep: Cell::default(),
@@ -129,6 +129,18 @@ impl UdpFrontend {
         let client_side = ClientSide { socket, _reading: Some(reading), _descriptor: None };
         *self.client_side.borrow_mut() = Some(client_side);
         Ok(())
+    }
+
+    pub(super) fn counters(&self) -> Ref<'_, Arc<UdpCounters>> {
+        self.counters.borrow()
+    }
+
+    /// Counts with these counters from now on, which are those of another Service.
+    pub(super) fn count_with(&self, counters: &Arc<UdpCounters>) {
+        let mut flows = self.flows.borrow_mut();
+        flows.set_frontend(self.context.worker.table().get(self.addr));
+        flows.set_counters(Arc::clone(counters));
+        *self.counters.borrow_mut() = Arc::clone(counters);
     }
 
     /// The socket through which clients are answered, if there is one.

@@ -31,14 +31,14 @@ impl Links for Opener<'_> {
         let client_socket = self.state.open_client_socket()?;
         let upstream = self.upstream(way)?;
         let mut link = self.join(way, upstream)?;
-        let UdpFrontend { context, counters, .. } = &**self.state;
+        let context = &self.state.context;
         if let Some(Link { upstream, client_limit, .. }) = previous {
             link.client_limit = *client_limit;
             context.former_ways.borrow_mut().push(FormerWay {
                 client: way.client,
                 upstream: Rc::clone(upstream),
                 client_socket,
-                counters: Arc::clone(counters),
+                counters: Arc::clone(&self.state.counters()),
             });
         }
         Ok(link)
@@ -57,7 +57,8 @@ impl<'a> Opener<'a> {
     /// cannot be answered.
     pub(super) fn take_over(&self, way: &Way, socket: Socket, port: Option<u16>) -> io::Result<Link> {
         let owner: Weak<dyn FlowOwner> = Rc::<UdpFrontend>::downgrade(self.state);
-        let upstream = self.state.context.offload.take_over(socket, way.endpoint, way.client, port, &owner)?;
+        let upstream =
+            self.state.context.offload.take_over(socket, way.endpoint, way.client, port, &owner)?;
         self.state.open_client_socket()?;
         self.join(way, upstream)
     }
@@ -72,7 +73,7 @@ impl<'a> Opener<'a> {
     }
 
     fn upstream(&mut self, way: &Way) -> io::Result<Rc<Upstream>> {
-        let UdpFrontend { context, addr: frontend, counters, .. } = &**self.state;
+        let UdpFrontend { context, addr: frontend, .. } = &**self.state;
         let source_addr =
             context.worker.shared.transparency.source_addr(way.source, way.client, *frontend, way.endpoint);
         context.add_work(OPENING);
@@ -88,7 +89,7 @@ impl<'a> Opener<'a> {
             }
         })?;
         let lost = way.source == ClientSource::Transparent && source_addr.is_none();
-        counters.add(|it| &it.source_lost, usize::from(lost));
+        self.state.counters().add(|it| &it.source_lost, usize::from(lost));
         Ok(upstream)
     }
 

@@ -33,7 +33,7 @@ pub(super) fn reply_batch(state: &UdpFrontend, client: ClientAddr, upstream: &Up
         }
     };
     state.context.offload.count_answers(upstream, count);
-    let counters = &state.counters;
+    let counters = &*state.counters();
     let (payloads, whole) = payloads_of(receiver, count, upstream.endpoint(), counters);
     let (Some(flow), Some(socket)) = (flows.answered(client, context.worker.now()), state.client_socket())
     else {

@@ -55,11 +55,17 @@ impl SteeredUdp {
     pub(super) fn remove(&mut self, frontends: &mut UdpFrontends, addr: FrontendAddr) -> Option<Key> {
         let place = *self.places.get(&addr)?;
         let (counters, frontend) = (self.counters(addr), frontends.get_mut(place));
-        if counters.is_some_and(|own| frontend.is_some_and(|frontend| Arc::ptr_eq(&own, &frontend.counters)))
+        if counters
+            .is_some_and(|own| frontend.is_some_and(|frontend| Arc::ptr_eq(&own, &frontend.counters())))
         {
             return None;
         }
         self.places.remove(&addr)
+    }
+
+    /// The key of a frontend that has received datagrams.
+    pub(super) fn known(&self, addr: FrontendAddr) -> Option<Key> {
+        self.places.get(&addr).copied()
     }
 
     /// The frontend's counters on this worker; `None` if it is not steered.
@@ -132,7 +138,7 @@ impl SteeredUdp {
             }
             let (mut arrivals, whole) = whole_arrivals(receiver, run);
             let Some(state) = self.frontend(frontends, addr) else { continue };
-            state.counters.count_dropped(DropReason::Truncated, run.len() - whole);
+            state.counters().count_dropped(DropReason::Truncated, run.len() - whole);
             forward_arrivals(state, view, receiver, sender, &mut arrivals[..whole]);
         }
         Progress::of_count(count)

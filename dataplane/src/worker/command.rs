@@ -18,6 +18,10 @@ pub(crate) enum Command {
     ListenTcp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<[FrontendCounters]> },
     /// Serve a UDP frontend's own socket.
     ListenUdp { addr: FrontendAddr, socket: Arc<Socket>, counters: Arc<UdpCounters> },
+    /// Count what begins from now on at a TCP frontend, which belongs to another Service, with these counters of all workers.
+    CountTcp { addr: FrontendAddr, counters: Arc<[FrontendCounters]> },
+    /// Like `CountTcp`, for a UDP frontend.
+    CountUdp { addr: FrontendAddr, counters: Arc<UdpCounters> },
     /// Stop accepting new traffic for the frontend: release its socket, and end its UDP flows.
     Close(FrontendAddr),
     /// Like `Close`, for a frontend that has left the table: its TCP connections end after the drain timeout.
@@ -53,9 +57,11 @@ impl Command {
     /// The step of the watchdog's record that the command belongs to, and the frontend that it concerns.
     pub(crate) fn step(&self) -> (Step, Option<FrontendAddr>) {
         match self {
-            Self::ListenTcp { addr, .. } | Self::ListenUdp { addr, .. } | Self::Steer { addr, .. } => {
-                (Step::Open, Some(*addr))
-            }
+            Self::ListenTcp { addr, .. }
+            | Self::ListenUdp { addr, .. }
+            | Self::CountTcp { addr, .. }
+            | Self::CountUdp { addr, .. }
+            | Self::Steer { addr, .. } => (Step::Open, Some(*addr)),
             Self::Close(addr) | Self::Remove(addr) => (Step::Close, Some(*addr)),
             Self::Serve
             | Self::Pause(_)

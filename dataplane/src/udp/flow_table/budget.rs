@@ -88,6 +88,16 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Counts the flow with these counters from now on. Returns whether it was counted with others.
+    pub(super) fn count_with(&mut self, counters: &Arc<UdpCounters>) -> bool {
+        let others = !Arc::ptr_eq(&self.counters, counters);
+        if others {
+            counters.add_flow();
+            std::mem::replace(&mut self.counters, Arc::clone(counters)).subtract_flow();
+        }
+        others
+    }
+
     /// The worker's tally for watches.
     pub(super) fn tally(&self) -> &TallyCell {
         &self.budget.tally

@@ -1,12 +1,14 @@
 //! One flow: its endpoint, state and traffic.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use sheave_model::{ClientSource, EndpointAddr, FrontendAddr};
+use sheave_model::{ClientAddr, ClientSource, EndpointAddr, FrontendAddr};
 
 use super::budget::Slot;
 use super::silence::Silence;
 use crate::client_traffic::Meter;
+use crate::counters::UdpCounters;
 use crate::limits::service::Permit;
 use crate::select::{ActiveFrontend, Picked};
 
@@ -34,7 +36,8 @@ pub(in crate::udp) struct Flow<L> {
     pub(super) frontend: FrontendAddr,
     pub(super) meter: Meter,
     pub(super) slot: Slot,
-    pub(super) _permit: Option<Box<Permit>>,
+    /// Its place in the limits of the Service, which it takes until it ends.
+    pub(super) permit: Option<Box<Permit>>,
 }
 
 impl<L> Flow<L> {
@@ -58,6 +61,20 @@ impl<L> Flow<L> {
         (self.picked, self.link, self.source) = (picked, link, source);
         self.ends_by = None;
         self.silence.end();
+    }
+
+    /// Counts the flow for the Service of these counters, to which its frontend belongs now: in its limits, too, even if it exceeds them.
+    pub(super) fn count_with(
+        &mut self,
+        counters: &Arc<UdpCounters>,
+        frontend: &ActiveFrontend,
+        client: ClientAddr,
+        now: Instant,
+    ) {
+        if self.slot.count_with(counters) {
+            let taken = frontend.limiter().map(|limiter| limiter.take_over(client.ip(), now));
+            self.permit = taken.map(Box::new);
+        }
     }
 
     /// Records a datagram of the client, and returns whether the endpoint has fallen silent. Never if the endpoint sees the

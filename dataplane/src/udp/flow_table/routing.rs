@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::{OccupiedEntry, VacantEntry};
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::silence::Silence;
@@ -20,7 +21,7 @@ pub(super) struct Decision<'a> {
     pub(super) revision: u64,
     pub(super) client: ClientAddr,
     pub(super) view: &'a View<'a>,
-    pub(super) counters: &'a UdpCounters,
+    pub(super) counters: &'a Arc<UdpCounters>,
 }
 
 impl Decision<'_> {
@@ -50,7 +51,7 @@ impl Decision<'_> {
             frontend: frontend.spec().addr,
             meter: Meter::new(self.client.ip()),
             slot: new.slot,
-            _permit: new.permit,
+            permit: new.permit,
         }))
     }
 
@@ -99,6 +100,7 @@ impl Decision<'_> {
             }
         }
         self.follow_source(frontend, flow, links);
+        flow.count_with(self.counters, frontend, self.client, self.view.now);
         (flow.revision, flow.suspect, flow.ends_by) = (self.revision, false, None);
         Ok(entry.into_mut())
     }

@@ -1,6 +1,7 @@
 //! Tests of the flow table without sockets, with simulated time.
 
 use std::cell::RefCell;
+use std::num::NonZeroU32;
 
 use super::expiry::{BUSY, OVER, PATIENCE};
 use super::*;
@@ -9,7 +10,7 @@ use crate::select::EndpointHealth;
 use crate::sys::Errno;
 use crate::udp::tests::fixtures::{follow, frontend, with_sources};
 use sheave_model::SourceRanges;
-use sheave_model::{Backend, ClientSources, EndpointState, Frontend, Route};
+use sheave_model::{Backend, ClientSources, EndpointState, Frontend, Route, ServiceLimits};
 
 mod room;
 mod silent;
@@ -246,6 +247,30 @@ fn a_flow_ends_once_source_ranges_leave_out_its_client() {
     }
     assert_eq!((world.flows.len(), world.counters.flows_active.get()), (0, 0));
     assert_eq!((world.datagram(2), world.links.opened), (Err(DropReason::Denied), 2));
+}
+
+#[test]
+fn a_flow_takes_its_place_in_the_limits_of_the_service_that_has_its_frontend_now() {
+    let limits = ServiceLimits { connections: NonZeroU32::new(2), ..ServiceLimits::default() };
+    let of = |name: &str| {
+        let mut frontend = Frontend { limits, ..frontend(frontend_addr(53), &ready(&[1])) };
+        frontend.service.name = name.into();
+        frontend
+    };
+    let mut world = World::new(10, &[]);
+    world.table = follow(&world.table, [of("a")]);
+    assert!([1, 2].into_iter().all(|client| world.datagram(client).is_ok()));
+    let (former, counters) = (Arc::clone(&world.counters), Arc::<UdpCounters>::default());
+    world.table = follow(&world.table, [of("b")]);
+    world.flows.set_frontend(world.table.get(frontend_addr(53)));
+    world.flows.set_counters(Arc::clone(&counters));
+    let open = || (former.flows_active.get(), counters.flows_active.get());
+    assert_eq!(open(), (2, 0));
+    assert_eq!((world.datagram(1), open()), (Ok(endpoint_addr(1)), (1, 1)));
+    assert_eq!(world.datagram(3).map(|_| open()), Ok((1, 2)), "flow 2 is not known to be active");
+    assert_eq!(world.datagram(2).map(|_| open()), Ok((0, 3)), "what is open stays beyond the limit");
+    assert_eq!(world.datagram(4), Err(DropReason::MaxConnections));
+    assert_eq!((world.links.opened, former.usage().open(), counters.usage().open()), (3, 0, 3));
 }
 
 #[test]
