@@ -109,6 +109,9 @@ pub mod reason {
     pub const GATEWAYS_DISAGREE: &str = "GatewaysDisagree";
     /// Endpoints should see the client's address but see the gateway's, because the gateway may not use other source addresses.
     pub const CLIENT_SOURCE_LOST: &str = "ClientAddressLost";
+    /// `acceptProxy.allow` admits peers that name clients, and neither `spec.podCIDRs` of the Node nor `internalCIDRs` says which addresses are those
+    /// of Pods. Such a peer may claim one, and endpoints may see it.
+    pub const POD_NETWORKS_UNKNOWN: &str = "PodNetworksUnknown";
     /// The gateway cannot have the kernel carry the Service's connections, so the proxy does.
     pub const KERNEL_PATH_UNAVAILABLE: &str = "KernelPathUnavailable";
     /// The kernel, which carries the Service's connections, has little room left to track them: more than four fifths are in use. It drops

@@ -187,6 +187,7 @@ pub(super) fn read(
     if options.frontends.contains(&FrontendKind::NodePort) && context.node_port_addresses.is_empty() {
         problems.push(no_node_ports(options));
     }
+    problems.extend(unknown_pod_networks(options, nodes));
     context.own_networks = Arc::new(AddressSet::from_cidrs(&internal));
     internal.extend(&options.internal_cidrs);
     context.internal = Arc::new(AddressSet::from_cidrs(&internal));
@@ -272,6 +273,34 @@ fn no_node_ports(options: &Options) -> Problem {
                    it, or CIDRs of its addresses to nodePortAddresses in the configuration";
     report.add(reason::NO_ADDRESS, "", None, message);
     report.into_problems().remove(0)
+}
+
+/// The Problem of a gateway that cannot tell a Pod's address when a trusted peer claims one. Nodes that are written by hand have no Pods, and
+/// controllers present no addresses.
+fn unknown_pod_networks(options: &Options, nodes: &BTreeMap<Arc<str>, Arc<Node>>) -> Option<Problem> {
+    let claims = options.role == Role::Gateway && !options.accept_proxy_allow.is_empty();
+    let mut lacking = nodes.iter().filter(|(_, node)| !has_pod_cidr(node)).map(|(name, _)| name);
+    let first = lacking.next().filter(|_| claims && options.internal_cidrs.is_empty())?;
+    let mut report = Report::about(ObjectRef { kind: "Node", namespace: "".into(), name: first.clone() });
+    let others = match lacking.count() {
+        0 => String::new(),
+        1 => ", nor does another Node".to_owned(),
+        more => format!(", nor do {more} other Nodes"),
+    };
+    let message = format!(
+        "it does not say where its Pods are{others}, so a peer within acceptProxy.allow may claim a Pod's address, which endpoints may see as \
+         the source of packets; list the networks of Pods in internalCIDRs of the configuration"
+    );
+    report.add(reason::POD_NETWORKS_UNKNOWN, "spec.podCIDRs", None, message);
+    report.into_problems().pop()
+}
+
+fn has_pod_cidr(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    let one = spec.and_then(|spec| spec.pod_cidr.as_ref());
+    one.into_iter()
+        .chain(spec.into_iter().flat_map(|spec| spec.pod_cidrs.iter().flatten()))
+        .any(|cidr| !cidr.is_empty())
 }
 
 /// Whether the node may get new traffic, by the rule of kube-proxy's health server (pkg/proxy/healthcheck, pkg/proxy/node.go):

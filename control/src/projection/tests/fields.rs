@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sheave_model::{Affinity, AffinityScope, Algorithm, FrontendKind};
 
-use super::super::{Options, Projection, Projector};
+use super::super::{Options, Projection, Projector, Role};
 use super::support::{NODE, WEB_SLICE, ips, lines, objects, options, problems, project, service, web};
 use crate::api::store::Dirty;
 
@@ -247,6 +247,34 @@ fn unknown_words_are_problems_and_the_default_applies() {
         problems(&projection),
         fields.map(|field| format!("Service shop/web InvalidValue spec.{field}"))
     );
+}
+
+/// With Calico, Cilium or the network of a cloud, Nodes need not say where Pods are.
+#[test]
+fn peers_that_could_claim_the_address_of_an_unknown_pod_are_a_problem() {
+    let bare = |name: &str| {
+        format!(
+            "kind: Node\nmetadata: {{name: {name}}}\nstatus: {{addresses: [{{type: InternalIP, address: 192.0.2.9}}]}}\n"
+        )
+    };
+    let cidrs = |text: &str| vec![text.parse().unwrap()];
+    let trusting = Options { role: Role::Gateway, accept_proxy_allow: cidrs("10.0.0.0/8"), ..options() };
+    let found = |options: &Options, nodes: &[&str]| {
+        problems(&Projector::new(options.clone()).project(&objects(nodes), &Dirty::Everything))
+    };
+    let (n2, n3) = (bare("n2"), bare("n3"));
+    let unknown = ["Node n2 PodNetworksUnknown spec.podCIDRs"];
+    assert_eq!(found(&trusting, &[NODE, &n2, &n3]), unknown);
+    assert_eq!(found(&trusting, &[NODE]), [""; 0]);
+    let listed = Options { internal_cidrs: cidrs("10.244.0.0/16"), ..trusting.clone() };
+    let trusts_nobody = Options { accept_proxy_allow: Vec::new(), ..trusting.clone() };
+    let by_hand = Options { role: Role::Standalone, ..trusting.clone() };
+    for options in [listed, trusts_nobody, by_hand] {
+        assert_eq!(found(&options, &[NODE, &n2]), [""; 0]);
+    }
+    let projection = Projector::new(trusting).project(&objects(&[NODE, &n2, &n3]), &Dirty::Everything);
+    let said = projection.problems[0].message.clone();
+    assert!(said.contains("nor does another Node") && said.contains("internalCIDRs"), "{said}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn plain_name<'a>(source: &str, service: &'a str) -> Option<(&'a str, &'a str)> 
 }
 
 /// Advice for each reason.
-const ADVICE: [(&str, &str); 39] = [
+const ADVICE: [(&str, &str); 40] = [
     (
         reason::INVALID_MANIFEST,
         "Correct the file; until then what cannot be read has no effect. `sheave validate --manifests DIR` lists every mistake.",
@@ -108,6 +108,10 @@ const ADVICE: [(&str, &str); 39] = [
     (
         reason::CLIENT_SOURCE_LOST,
         "Give the gateway CAP_NET_ADMIN, or set the annotation `sheave.dev/client-source: gateway`.",
+    ),
+    (
+        reason::POD_NETWORKS_UNKNOWN,
+        "Set `internalCIDRs` in the configuration to the networks of Pods, for example Calico's IPPools or the subnets of the VPC.",
     ),
     (
         reason::KERNEL_PATH_UNAVAILABLE,
