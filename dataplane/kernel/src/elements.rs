@@ -1,8 +1,9 @@
 //! The elements of one frontend: those that no other frontend shares.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use sheave_model::AddressSet;
+use sheave_model::{AddressSet, FrontendAddr};
 
 use crate::forwarding::{Decision, Forwarding, Masquerade, Method};
 use crate::ruleset::{Action, Chooser, Element, Family};
@@ -20,6 +21,9 @@ pub(crate) fn elements(forwarding: &Forwarding) -> Vec<Element> {
         let (internal, behind) = route(forwarding, &forwarding.internal);
         if (internal, &behind) != (external, &chosen) {
             elements.push(Element::ServiceInternal(addr, at(internal, chosen.len() as u32)));
+            if forwarding.affinity.is_some() {
+                elements.extend(of_one_class(addr, &chosen, &behind));
+            }
             chosen.extend(behind);
         }
     }
@@ -71,6 +75,17 @@ fn route(forwarding: &Forwarding, decision: &Decision) -> (Action, Vec<SocketAdd
         }),
     };
     (action, slots)
+}
+
+/// The endpoints that clients of one class get and those of the other do not, where both choose: a record of the other route does not count.
+fn of_one_class(addr: FrontendAddr, external: &[SocketAddr], internal: &[SocketAddr]) -> Vec<Element> {
+    if external.is_empty() || internal.is_empty() {
+        return Vec::new();
+    }
+    let [external, internal] = [external, internal].map(|route| BTreeSet::from_iter(route.iter().copied()));
+    let external_only = external.difference(&internal).map(|&endpoint| Element::ExternalOnly(addr, endpoint));
+    let internal_only = internal.difference(&external).map(|&endpoint| Element::InternalOnly(addr, endpoint));
+    external_only.chain(internal_only).collect()
 }
 
 /// The action with its slots from number `offset` on.

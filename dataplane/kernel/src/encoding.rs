@@ -53,6 +53,8 @@ pub(crate) fn set_of(element: &Element) -> &'static str {
         Element::ServiceInternal(..) => sets::SERVICE_INTERNAL,
         Element::Slot(..) => sets::SLOT,
         Element::Endpoint(..) => sets::ENDPOINT,
+        Element::ExternalOnly(..) => sets::EXTERNAL_ONLY,
+        Element::InternalOnly(..) => sets::INTERNAL_ONLY,
         Element::Learn(..) => sets::LEARN,
         Element::Address(_) => sets::ADDRESS,
         Element::Internal(..) => sets::INTERNAL,
@@ -144,7 +146,11 @@ fn key_of(element: &Element) -> Vec<u8> {
         Element::Slot(frontend, slot, _) => {
             frontend_key(frontend, |key| key.extend_from_slice(&slot.to_ne_bytes()))
         }
-        Element::Endpoint(frontend, endpoint) => frontend_key(frontend, |key| push_endpoint(key, endpoint)),
+        Element::Endpoint(frontend, endpoint)
+        | Element::ExternalOnly(frontend, endpoint)
+        | Element::InternalOnly(frontend, endpoint) => {
+            frontend_key(frontend, |key| push_endpoint(key, endpoint))
+        }
         Element::Admitted(frontend, first, _) => frontend_key(frontend, |key| push_ip(key, first)),
         Element::EndpointPort(protocol, endpoint) => {
             let (ip, port) = (endpoint.ip(), endpoint.port());
@@ -247,6 +253,16 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// Where a client's next connections to a frontend go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AffinityRecord<'a> {
+    /// Its key as it is.
+    pub(crate) key: &'a [u8],
+    pub(crate) client: IpAddr,
+    pub(crate) frontend: FrontendAddr,
+    pub(crate) endpoint: SocketAddr,
+}
+
 /// An element of a dump.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dumped<'a> {
@@ -302,6 +318,8 @@ impl<'a> Dumped<'a> {
                 Element::Slot(frontend, slot, self.value(DATA)?.endpoint()?)
             }
             sets::ENDPOINT => Element::Endpoint(key.frontend()?, key.endpoint()?),
+            sets::EXTERNAL_ONLY => Element::ExternalOnly(key.frontend()?, key.endpoint()?),
+            sets::INTERNAL_ONLY => Element::InternalOnly(key.frontend()?, key.endpoint()?),
             sets::LEARN => Element::Learn(key.frontend()?, self.learn_seconds()?),
             sets::ADDRESS => Element::Address(key.ip()?),
             sets::MACHINE => Element::Machine(key.ip()?),
@@ -340,12 +358,14 @@ impl<'a> Dumped<'a> {
         Some(u64::from_be_bytes(counter.find(COUNTER_PACKETS)?.try_into().ok()?))
     }
 
-    /// An affinity record: its key as it is, the frontend, and the endpoint.
-    pub(crate) fn record(self) -> Option<(&'a [u8], FrontendAddr, SocketAddr)> {
+    pub(crate) fn record(self) -> Option<AffinityRecord<'a>> {
         let mut key = self.value(KEY)?;
-        let whole = key.rest;
-        key.ip()?;
-        Some((whole, key.frontend()?, self.value(DATA)?.endpoint()?))
+        Some(AffinityRecord {
+            key: key.rest,
+            client: key.ip()?,
+            frontend: key.frontend()?,
+            endpoint: self.value(DATA)?.endpoint()?,
+        })
     }
 
     /// How long an affinity record lasts still, unless it is renewed.

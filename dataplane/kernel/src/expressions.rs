@@ -19,7 +19,8 @@ pub(crate) const JUMP: i32 = -3;
 pub(crate) const GOTO: i32 = -4;
 const DROP: i32 = 0;
 pub(crate) const ACCEPT: i32 = 1;
-/// NFT_META_OIF, NFT_META_IIFNAME, NFT_META_OIFNAME and NFT_META_L4PROTO.
+/// NFT_META_IIF, NFT_META_OIF, NFT_META_IIFNAME, NFT_META_OIFNAME and NFT_META_L4PROTO.
+const IIF: u32 = 4;
 const OIF: u32 = 5;
 const IIFNAME: u32 = 6;
 const OIFNAME: u32 = 7;
@@ -373,6 +374,11 @@ impl Rule {
             data.number(1, FIRST).number(2, 3).number(3, 2);
         })
         .compare(Compare::Equal, &2_u32.to_ne_bytes())
+    }
+
+    /// `iif 0`: the machine itself sends it.
+    pub(crate) fn comes_from_machine(self) -> Self {
+        self.meta(IIF, FIRST).compare(Compare::Equal, &0_u32.to_ne_bytes())
     }
 
     /// `oif "lo"`, whose index is 1 in every namespace.

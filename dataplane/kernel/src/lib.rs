@@ -24,6 +24,7 @@ mod rules;
 pub mod ruleset;
 mod sets;
 mod slots;
+mod stale;
 mod table;
 pub mod tuple;
 

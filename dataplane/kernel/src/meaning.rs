@@ -72,10 +72,7 @@ impl Meaning {
         if self.present.contains(&Element::Ranged(frontend)) && !self.admits(frontend, client) {
             return Fate::Discard;
         }
-        let internal = self
-            .service_internal
-            .get(&frontend)
-            .filter(|_| client == frontend.ip || self.is_internal(client));
+        let internal = self.service_internal.get(&frontend).filter(|_| self.is_inside(client, frontend));
         match internal.or_else(|| self.service.get(&frontend)) {
             Some(Action::Choose(chooser)) => {
                 let record = record.filter(|_| chooser.sticky);
@@ -112,6 +109,8 @@ impl Meaning {
                 self.admitted.insert((frontend, first), last);
             }
             Element::Endpoint(..)
+            | Element::ExternalOnly(..)
+            | Element::InternalOnly(..)
             | Element::Address(_)
             | Element::Machine(_)
             | Element::Masqueraded(_)
@@ -125,6 +124,11 @@ impl Meaning {
 
     fn is_internal(&self, client: IpAddr) -> bool {
         self.internal.range(..=client).next_back().is_some_and(|(_, last)| client <= *last)
+    }
+
+    /// Whether the client counts as inside the cluster. The machine itself, which has the frontend's address, does.
+    fn is_inside(&self, client: IpAddr, frontend: FrontendAddr) -> bool {
+        client == frontend.ip || self.is_internal(client)
     }
 
     fn admits(&self, frontend: FrontendAddr, client: IpAddr) -> bool {
@@ -146,10 +150,17 @@ impl Meaning {
         self.slot.get(&(frontend, slot)).or_else(|| self.slot.get(&(frontend, chooser.offset))).copied()
     }
 
-    /// Only an affinity record can have an endpoint that the frontend may not use any more: it is deleted with the packet.
+    /// Only an affinity record can have an endpoint that the frontend may not use any more, or not for this client: it is deleted with the
+    /// packet.
     fn forward(&self, client: IpAddr, frontend: FrontendAddr, endpoint: SocketAddr) -> Fate {
         let learnt = self.learn.get(&frontend).copied();
-        if learnt.is_some() && !self.present.contains(&Element::Endpoint(frontend, endpoint)) {
+        let of_others = match self.is_inside(client, frontend) {
+            true => Element::ExternalOnly(frontend, endpoint),
+            false => Element::InternalOnly(frontend, endpoint),
+        };
+        let is_free = self.present.contains(&Element::Endpoint(frontend, endpoint))
+            && !self.present.contains(&of_others);
+        if learnt.is_some() && !is_free {
             return Fate::Discard;
         }
         let masquerade = client == frontend.ip

@@ -32,7 +32,7 @@ pub fn affinity_record(
     which.text(LIST_TABLE, NAME).text(LIST_SET, AFFINITY).nested(LIST_ELEMENTS, |all| all.append(&list));
     let found =
         Netfilter::open()?.find(NFTABLES | GET_ELEMENTS, [protocol_family(family), 0], &which, |message| {
-            Dumped::list(family, message).find_map(|one| Some((one.record()?.2, one.remaining()?)))
+            Dumped::list(family, message).find_map(|one| Some((one.record()?.endpoint, one.remaining()?)))
         });
     Ok(found?)
 }

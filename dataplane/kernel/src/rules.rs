@@ -288,17 +288,34 @@ fn choose(family: Family, Chooser { method, slots, offset, sticky, guarded }: Ch
 
 /// ```text
 /// meta l4proto tcp ct original ip daddr . ... . ct reply proto-src != @endpoint delete @affinity { ... } drop    # and udp
+/// ip saddr @internal meta l4proto tcp ct original ip daddr . ... @external_only delete @affinity { ... } drop    # and udp
+/// iif 0 ip saddr @address meta l4proto tcp ct original ip daddr . ... @external_only delete @affinity { ... } drop    # and udp
+/// ip saddr != @internal ip saddr != @address meta l4proto tcp ct ... @internal_only delete @affinity { ... } drop    # and udp
 /// meta l4proto tcp update @affinity { ip saddr . ct original ip daddr . ... timeout Ts : ct reply ip saddr . ct reply proto-src }    # and udp
 /// ```
-/// A record to an endpoint that left ends here, and the client's next packet chooses anew.
+/// A record to an endpoint that left, or that clients of this class do not get, ends here, and the client's next packet chooses anew.
 fn learn(family: Family, seconds: u32) -> Vec<Rule> {
     let record = |rule: Rule, record| rule.client_and_original_frontend().chosen_endpoint().record(record);
-    let gone = |protocol| {
-        let rule = Rule::new(family).protocol(protocol).original_frontend().chosen_endpoint();
-        record(rule.is(Member::NotOf, "endpoint"), Record::Delete).drop()
+    let rule = || Rule::new(family);
+    // The classes are those of `services` and `from_own`.
+    let classes = [
+        (rule(), Member::NotOf, "endpoint"),
+        (rule().client().is(Member::Of, "internal"), Member::Of, "external_only"),
+        (rule().comes_from_machine().client().is(Member::Of, "address"), Member::Of, "external_only"),
+        (
+            rule().client().is(Member::NotOf, "internal").client().is(Member::NotOf, "address"),
+            Member::Of,
+            "internal_only",
+        ),
+    ];
+    let forget = |(client, member, set): (Rule, Member, &str), protocol| {
+        let rule = client.protocol(protocol).original_frontend().chosen_endpoint();
+        record(rule.is(member, set), Record::Delete).drop()
     };
-    let update = |protocol| record(Rule::new(family).protocol(protocol), Record::Update { seconds });
-    PROTOCOLS.map(gone).into_iter().chain(PROTOCOLS.map(update)).collect()
+    let update = |protocol| record(rule().protocol(protocol), Record::Update { seconds });
+    let forgotten =
+        classes.into_iter().flat_map(|class| PROTOCOLS.map(|protocol| forget(class.clone(), protocol)));
+    forgotten.chain(PROTOCOLS.map(update)).collect()
 }
 
 #[cfg(test)]

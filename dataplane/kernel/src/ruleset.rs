@@ -74,6 +74,10 @@ pub enum Element {
     Slot(FrontendAddr, u32, SocketAddr),
     /// `endpoint`: an endpoint that may be used by connections of a frontend. Its counter counts connections.
     Endpoint(FrontendAddr, SocketAddr),
+    /// `external_only`: an endpoint that clients inside the cluster do not get, of a frontend with affinity.
+    ExternalOnly(FrontendAddr, SocketAddr),
+    /// `internal_only`: the same for clients outside the cluster.
+    InternalOnly(FrontendAddr, SocketAddr),
     /// `learn`: for how many seconds a frontend's affinity records last.
     Learn(FrontendAddr, u32),
     /// `address`: an address with a frontend of the kernel path.
@@ -125,6 +129,8 @@ impl Element {
             | Self::ServiceInternal(frontend, _)
             | Self::Slot(frontend, ..)
             | Self::Endpoint(frontend, _)
+            | Self::ExternalOnly(frontend, _)
+            | Self::InternalOnly(frontend, _)
             | Self::Learn(frontend, _)
             | Self::Masqueraded(frontend)
             | Self::MasqueradedInternal(frontend)

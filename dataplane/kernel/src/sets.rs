@@ -79,7 +79,7 @@ const fn set(name: &'static str, key: &'static [Field], holds: Holds, feature: F
 }
 
 /// The sets and maps of each table.
-pub(crate) const SETS: [Set; 16] = [
+pub(crate) const SETS: [Set; 18] = [
     set(SERVICE, FRONTEND, Holds::Verdicts, Feature::None),
     set(SERVICE_INTERNAL, FRONTEND, Holds::Verdicts, Feature::None),
     set(
@@ -89,6 +89,8 @@ pub(crate) const SETS: [Set; 16] = [
         Feature::Described,
     ),
     set(ENDPOINT, PAIR, Holds::Keys, Feature::Counter),
+    set(EXTERNAL_ONLY, PAIR, Holds::Keys, Feature::None),
+    set(INTERNAL_ONLY, PAIR, Holds::Keys, Feature::None),
     set(FAILED, PAIR, Holds::Keys, Feature::Learnt),
     set(
         AFFINITY,
@@ -120,6 +122,8 @@ pub(crate) const SERVICE: &str = "service";
 pub(crate) const SERVICE_INTERNAL: &str = "service_internal";
 pub(crate) const SLOT: &str = "slot";
 pub(crate) const ENDPOINT: &str = "endpoint";
+pub(crate) const EXTERNAL_ONLY: &str = "external_only";
+pub(crate) const INTERNAL_ONLY: &str = "internal_only";
 pub(crate) const FAILED: &str = "failed";
 pub(crate) const AFFINITY: &str = "affinity";
 pub(crate) const LEARN: &str = "learn";

@@ -26,12 +26,15 @@ use crate::expressions::protocol_family;
 use crate::netlink::{NFTABLES, Netfilter};
 use crate::rules::{self, FIXED};
 use crate::ruleset::{Chain, Changes, Element, Family};
-use crate::sets::{AFFINITY, ENDPOINT, FAILED, HAIRPIN, INTERNAL, SETS, STATE};
+use crate::sets::{AFFINITY, ENDPOINT, EXTERNAL_ONLY, FAILED, HAIRPIN, INTERNAL, INTERNAL_ONLY, SETS, STATE};
+use crate::stale::{StaleRecords, changes_classes};
 
 /// Name of the tables.
 pub(crate) const NAME: &str = "sheave";
 /// Version of what the tables consist of. One of another version is replaced as a whole; raise it when sets, rules or keys change.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
+/// The first version with affinity records as they are now.
+const RECORDS_SINCE: u32 = 3;
 /// NFT_TABLE_F_OWNER and NFT_TABLE_F_PERSIST (linux/netfilter/nf_tables.h).
 const OWNER: u32 = 2;
 const PERSIST: u32 = 4;
@@ -70,7 +73,7 @@ pub struct Present {
 pub struct Applied {
     /// Number of changes of the tables so far, also by earlier processes.
     pub generation: u64,
-    /// Affinity records that were deleted, as their endpoints left.
+    /// Affinity records that were deleted, as they do not count any more.
     pub forgotten: usize,
 }
 
@@ -100,6 +103,10 @@ struct Found {
 impl Found {
     fn has_our_format(&self) -> bool {
         self.state.is_some_and(|(format, _)| format == FORMAT)
+    }
+
+    fn has_our_records(&self) -> bool {
+        self.state.is_some_and(|(format, _)| (RECORDS_SINCE..=FORMAT).contains(&format))
     }
 }
 
@@ -255,7 +262,7 @@ impl KernelTable {
         let sticky = sticky(elements.iter().copied());
         let mut records = [Vec::new(), Vec::new()];
         for ((family, found), records) in FAMILIES.into_iter().zip(&found).zip(&mut records) {
-            if found.as_ref().is_some_and(Found::has_our_format) {
+            if found.as_ref().is_some_and(Found::has_our_records) {
                 *records = self.records(family, &sticky)?;
             }
         }
@@ -286,7 +293,7 @@ impl KernelTable {
     /// The affinity records of these frontends.
     fn records(&mut self, family: Family, sticky: &HashSet<FrontendAddr>) -> io::Result<Vec<Attributes>> {
         self.read(family, AFFINITY, |records: &mut Vec<Attributes>, element| {
-            if element.record().is_some_and(|(_, frontend, _)| sticky.contains(&frontend)) {
+            if element.record().is_some_and(|it| sticky.contains(&it.frontend)) {
                 records.push(element.whole_record());
             }
         })
@@ -311,38 +318,39 @@ impl KernelTable {
         Err(Error::Changed)
     }
 
-    /// Deletes affinity records of endpoints that left. Without that, the first packet of such a client would be dropped.
+    /// Deletes the affinity records that do not count after the change. Without that, the first packet of such a client would be dropped.
     fn forget_records(&mut self, changes: &Changes) -> Result<usize, Error> {
-        let endpoints = |elements: &[Element]| -> HashSet<(FrontendAddr, SocketAddr)> {
-            let pair = |element: &Element| match *element {
-                Element::Endpoint(frontend, endpoint) => Some((frontend, endpoint)),
-                _ => None,
-            };
-            elements.iter().filter_map(pair).collect()
-        };
-        let mut gone = endpoints(&changes.removed);
-        for stays in endpoints(&changes.added) {
-            gone.remove(&stays);
-        }
-        gone.retain(|(frontend, _)| self.sticky.contains(frontend));
         let mut forgotten = 0;
         for family in FAMILIES {
-            if gone.iter().any(|(frontend, _)| Family::of(frontend.ip) == family) {
-                forgotten += self.forget_records_of(family, &gone)?;
+            let mut stale = StaleRecords::of_endpoints(changes, family, &self.sticky);
+            if changes_classes(changes) {
+                self.read_classes(family, &mut stale)?;
+            }
+            if !stale.is_empty() {
+                forgotten += self.forget_records_of(family, &stale)?;
             }
         }
         Ok(forgotten)
     }
 
-    fn forget_records_of(
-        &mut self,
-        family: Family,
-        gone: &HashSet<(FrontendAddr, SocketAddr)>,
-    ) -> Result<usize, Error> {
+    /// Reads which endpoints clients inside the cluster, or those outside, do not get.
+    fn read_classes(&mut self, family: Family, stale: &mut StaleRecords) -> io::Result<()> {
+        for set in [EXTERNAL_ONLY, INTERNAL_ONLY] {
+            let pairs = self.read(family, set, |found: &mut Vec<Element>, element| {
+                found.extend(element.element(set));
+            })?;
+            stale.add_classes(pairs);
+        }
+        let bounds =
+            self.read(family, INTERNAL, |found: &mut Vec<_>, element| found.extend(element.bound()))?;
+        stale.add_classes(intervals(bounds));
+        Ok(())
+    }
+
+    fn forget_records_of(&mut self, family: Family, stale: &StaleRecords) -> Result<usize, Error> {
         for _ in 0..ATTEMPTS {
             let keys = self.read(family, AFFINITY, |keys: &mut Vec<Vec<u8>>, element| {
-                let stale = element.record().filter(|&(_, frontend, to)| gone.contains(&(frontend, to)));
-                keys.extend(stale.map(|(key, ..)| key.to_vec()));
+                keys.extend(element.record().filter(|it| stale.has(it)).map(|it| it.key.to_vec()));
             })?;
             let mut transaction = Transaction::new(NAME, None);
             transaction.remove_keys(family, AFFINITY, &keys);

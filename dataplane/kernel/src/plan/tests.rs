@@ -272,13 +272,12 @@ fn assert_means(plan: &Plan, meaning: &Meaning, client: IpAddr, addr: FrontendAd
         }
     }
     assert!(chosen.is_empty(), "{chosen:?} are no candidates");
-    if sticky {
-        let stale = Some(endpoint_of(addr.ip, 77));
-        assert_eq!(
-            meaning.fate(client, addr, stale, 0),
-            Fate::Discard,
-            "by a record of an endpoint that left"
-        );
+    let is_candidate = |it: &SocketAddr| candidates.iter().any(|(candidate, _)| candidate == it);
+    // Those of the other route are among the numbers below 5.
+    let others = (0..5).chain([77]).map(|number| endpoint_of(addr.ip, number)).filter(|it| !is_candidate(it));
+    for other in others.filter(|_| sticky) {
+        let found = meaning.fate(client, addr, Some(other), 0);
+        assert_eq!(found, Fate::Discard, "by a record of {other}, which the client does not get");
     }
 }
 

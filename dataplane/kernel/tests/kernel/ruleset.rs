@@ -46,6 +46,23 @@ impl Ruleset {
         self
     }
 
+    /// Gives clients inside the cluster endpoints of their own.
+    pub(crate) fn within(
+        mut self,
+        frontend: FrontendAddr,
+        chooser: Chooser,
+        endpoints: &[SocketAddr],
+    ) -> Self {
+        self.add_chain(Family::of(frontend.ip), Chain::Choose(chooser));
+        self.add(Element::ServiceInternal(frontend, Action::Choose(chooser)));
+        for (slot, &endpoint) in (chooser.offset..).zip(endpoints) {
+            self.add(Element::Slot(frontend, slot, endpoint));
+            self.add(Element::Endpoint(frontend, endpoint));
+            self.add(Element::EndpointPort(frontend.protocol, endpoint));
+        }
+        self
+    }
+
     /// Adds a frontend with an action.
     pub(crate) fn act(mut self, frontend: FrontendAddr, action: Action) -> Self {
         self.add(Element::Address(frontend.ip));
@@ -106,6 +123,8 @@ pub(crate) fn of_every_kind(ipv6_affinity: bool) -> Ruleset {
             .forward(tcp(80), Method::Random, &[endpoint(1), endpoint(2), endpoint(1)], None)
             .forward(tcp(81), Method::Hash, &[endpoint(3), endpoint(4)], None)
             .forward(frontend(ip(1), 53, Protocol::Udp), Method::Random, &[endpoint(5)], affinity)
+            .with(Element::ExternalOnly(tcp(80), endpoint(1)))
+            .with(Element::InternalOnly(tcp(80), endpoint(6)))
             .act(tcp(82), Action::Refuse)
             .act(tcp(83), Action::Discard)
             .act(tcp(84), Action::Accept)
@@ -123,11 +142,7 @@ pub(crate) fn of_every_kind(ipv6_affinity: bool) -> Ruleset {
                     .unwrap(),
             ));
         let inside = Chooser { offset: 3, ..chooser(Method::Random, 2, false) };
-        ruleset.add_chain(Family::of(ip(1)), Chain::Choose(inside));
-        ruleset = ruleset
-            .with(Element::ServiceInternal(tcp(80), Action::Choose(inside)))
-            .with(Element::Slot(tcp(80), 3, endpoint(6)))
-            .with(Element::Slot(tcp(80), 4, endpoint(7)));
+        ruleset = ruleset.within(tcp(80), inside, &[endpoint(6), endpoint(7)]);
     }
     ruleset
 }

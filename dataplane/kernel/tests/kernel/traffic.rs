@@ -6,12 +6,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use sheave_kernel::jhash::chosen_slot;
-use sheave_kernel::ruleset::{Action, Element};
+use sheave_kernel::ruleset::{Action, Chooser, Element};
 use sheave_kernel::{KernelTable, Method, Options};
 use sheave_model::{FrontendAddr, Protocol};
 use socket2::{Domain, Socket, Type};
 
-use crate::ruleset::{Ruleset, frontend};
+use crate::ruleset::{Ruleset, chooser, frontend};
 use crate::support::patience::patience;
 use crate::support::world::{CLIENTS, Family, World};
 use crate::support::{for_both_families, tcp, udp};
@@ -20,6 +20,7 @@ for_both_families!(
     connections_and_flows_are_spread_by_shares_and_counted,
     a_hash_of_the_client_chooses,
     clients_stay_where_they_were_until_it_leaves,
+    a_record_of_the_other_route_does_not_count,
     what_is_not_forwarded_is_refused_or_dropped,
     endpoints_see_the_client_or_the_gateway,
     the_machine_itself_is_served_and_refused,
@@ -169,6 +170,55 @@ fn clients_stay_where_they_were_until_it_leaves(family: Family) {
     }
 }
 
+/// A traffic policy becomes `Local`, or the clients inside the cluster change.
+fn a_record_of_the_other_route_does_not_count(family: Family) {
+    let [local, remote, _] = endpoints(family);
+    // Until now the other endpoint is everybody's.
+    let before = at(family, 80).into_iter().fold(Ruleset::default(), |ruleset, frontend| {
+        ruleset.forward(frontend, Method::Random, &[remote], Some(60))
+    });
+    let inside = chooser(Method::Random, 1, true);
+    let split = |client: u16| {
+        let mut split = Ruleset::default();
+        for frontend in at(family, 80) {
+            split = split
+                .forward(frontend, Method::Random, &[local], Some(60))
+                .within(frontend, Chooser { offset: 1, ..inside }, &[remote])
+                .with(Element::ExternalOnly(frontend, local))
+                .with(Element::InternalOnly(frontend, remote));
+        }
+        split.with(Element::Internal(family.client(client), family.client(client)))
+    };
+    let mut network = Network::new(family, &before);
+    for frontend in at(family, 80) {
+        for client in 0..2 {
+            assert_eq!(network.name(client, frontend), "backend-1");
+        }
+    }
+    let applied = network.table.apply(&before.changes_to(&split(1))).unwrap();
+    assert_eq!(applied.forgotten, 2, "of the client outside, by protocol");
+    let expect = |network: &Network, outside, inside| {
+        for frontend in at(family, 80) {
+            assert_eq!(network.name(outside, frontend), "backend-0", "{frontend}, outside");
+            assert_eq!(network.name(inside, frontend), "backend-1", "{frontend}, inside");
+        }
+    };
+    expect(&network, 0, 1);
+    let applied = network.table.apply(&split(1).changes_to(&split(0))).unwrap();
+    assert_eq!(applied.forgotten, 4, "of both clients");
+    expect(&network, 1, 0);
+    // What a reload keeps, or was learnt between a change and the deletion, the rules end: connections come about, datagrams after the first.
+    network.table.reload(&split(1).elements, &split(1).chains).unwrap();
+    for frontend in at(family, 80) {
+        for (client, home) in [(0, "backend-0"), (1, "backend-1")] {
+            if frontend.protocol == Protocol::Udp {
+                network.is_dropped(client, frontend);
+            }
+            assert_eq!(network.name(client, frontend), home, "{frontend}, client {client}");
+        }
+    }
+}
+
 fn what_is_not_forwarded_is_refused_or_dropped(family: Family) {
     let [a, ..] = endpoints(family);
     let mut ruleset = Ruleset::default();
@@ -246,20 +296,26 @@ fn endpoints_see_the_client_or_the_gateway(family: Family) {
 }
 
 fn the_machine_itself_is_served_and_refused(family: Family) {
-    let [a, ..] = endpoints(family);
+    let [a, b, _] = endpoints(family);
+    let inside = Chooser { offset: 1, ..chooser(Method::Random, 1, true) };
     let mut ruleset = Ruleset::default();
     for protocol in 0..2 {
         ruleset = ruleset
             .forward(at(family, 80)[protocol], Method::Random, &[a], Some(60))
+            .within(at(family, 80)[protocol], inside, &[b])
+            .with(Element::ExternalOnly(at(family, 80)[protocol], a))
+            .with(Element::InternalOnly(at(family, 80)[protocol], b))
             .act(at(family, 81)[protocol], Action::Refuse);
     }
     let network = Network::new(family, &ruleset);
     network.world.add_vips();
     let gateway = &network.world.gateway;
     let [tcp, _] = at(family, 80);
-    let greet =
-        |to: FrontendAddr| gateway.run(|| tcp::greet_from(family.gateway_towards(0), to.socket_addr()));
+    let greet_from = |from: IpAddr, to: FrontendAddr| gateway.run(|| tcp::greet_from(from, to.socket_addr()));
+    let greet = |to: FrontendAddr| greet_from(family.gateway_towards(0), to);
     assert_eq!(greet(tcp).unwrap().name, "backend-0");
+    // With the frontend's own address it is inside the cluster.
+    assert_eq!(greet_from(family.vip(0), tcp).unwrap().name, "backend-1");
     for port in [81, 82] {
         let [tcp, udp] = at(family, port);
         assert_eq!(greet(tcp).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
