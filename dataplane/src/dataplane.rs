@@ -451,6 +451,8 @@ impl Dataplane {
         let syn_policy = self.overload.syn_policy(frontend.addr);
         let closed = match self.kernel.proxying(frontend.addr) {
             Proxying::Listens => false,
+            // Flows that keep it open are to meet the sources that the frontend admits now.
+            Proxying::Waits if self.listeners.is_open(frontend.addr) => false,
             Proxying::Waits if self.listeners.has(frontend.addr) => return self.opened(frontend.addr),
             // Clients wait in the sockets of the previous process.
             Proxying::Waits => !self.listeners.has_former(frontend.addr),

@@ -7,7 +7,9 @@ mod errors;
 mod forwarding;
 mod nftables;
 mod pinned;
+mod ruleset;
 mod traffic;
+mod udp_flows;
 mod writer;
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,9 +22,11 @@ use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange, Proto
 pub use self::errors::{KernelPathError, KernelPathErrors};
 pub(crate) use self::nftables::ruleset;
 pub use self::pinned::{Pinned, hashed_by_kernel, pinned_by_kernel};
+use self::ruleset::Ruleset;
 use self::traffic::TrafficSink;
 pub(crate) use self::traffic::take_in;
-use self::writer::{Change, Ruleset, Writer};
+use self::udp_flows::UdpFrontend;
+use self::writer::{Change, Writer};
 use crate::select::ActiveTable;
 
 /// How long the frontends of the first table wait for the kernel before the proxy opens them: there may be thousands. Another program's
@@ -50,7 +54,7 @@ enum Stage {
 pub(crate) enum Proxying {
     /// Listens.
     Listens,
-    /// Leaves its listener as it is until the kernel has answered.
+    /// Neither opens nor closes its listener until the kernel has answered, and flows of its own have ended.
     Waits,
     /// Listens no more.
     Closed,
@@ -223,8 +227,11 @@ impl KernelPath {
                 self.stages.remove(&addr);
             }
             if addr.protocol == Protocol::Udp {
-                let serving = frontend.into_iter().flat_map(|frontend| frontend.serving());
-                self.unsent.serving.push((addr, serving.map(EndpointAddr::socket_addr).collect()));
+                let udp = frontend.map(|frontend| UdpFrontend {
+                    serving: frontend.serving().map(EndpointAddr::socket_addr).collect(),
+                    sources: Arc::clone(&frontend.spec().source_ranges),
+                });
+                self.unsent.udp.push((addr, udp));
             }
             self.unsent.frontends.push((addr, forwarding));
         }

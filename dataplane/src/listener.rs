@@ -215,6 +215,11 @@ impl ListenerSet {
         self.listeners.contains_key(&addr)
     }
 
+    /// Whether the frontend's listener is open.
+    pub(crate) fn is_open(&self, addr: FrontendAddr) -> bool {
+        self.listeners.get(&addr).is_some_and(|listener| listener.binding.is_open())
+    }
+
     /// Whether the previous process has handed over a listener of the frontend that is not in use yet.
     pub(crate) fn has_former(&self, addr: FrontendAddr) -> bool {
         self.former.has(addr)

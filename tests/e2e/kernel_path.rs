@@ -28,6 +28,8 @@ for_both_families!(
     endpoints_that_clients_cannot_reach_get_nothing,
     connections_are_counted_for_frontends_and_endpoints,
     connections_of_a_removed_service_end_after_the_drain,
+    narrowed_source_ranges_silence_flows_of_both_paths,
+    flows_to_an_endpoint_that_left_while_no_process_ran_choose_anew,
     what_other_programs_remove_is_restored,
     explain_knows_where_the_kernel_has_a_client,
 );
@@ -311,6 +313,64 @@ fn connections_of_a_removed_service_end_after_the_drain(family: Family) {
         world.client.run(|| open.say("still here")).err().ok_or("it goes on")
     });
     world.client.run(|| other.say("still here")).expect_err("as has the one that was idle");
+}
+
+fn narrowed_source_ranges_silence_flows_of_both_paths(family: Family) {
+    let (world, _servers) = served(1, family);
+    let other = App::new("other", &[family.vip(1)]).tcp(80, 9000).ready(family.backend(0));
+    let other = other.annotation("sheave.dev/path", "kernel");
+    let app = |path| web(family, path).ready(family.backend(0));
+    // The other Service has connections tracked from the start.
+    let gateway = Gateway::start(&world, &[app("proxy"), other.clone()]);
+    until_carried(&world, family);
+    let open = |client: u16| {
+        let flow = udp::Client::new(&world.client, family.client(client), vip(family));
+        flow.ask().expect("the datagram is answered");
+        flow
+    };
+    let proxied = [0, 1].map(open);
+    gateway.apply(&[app("kernel"), other.clone()]);
+    eventually("the kernel has the frontend", || {
+        let listed = rules(&world, family);
+        listed.contains(&format!("{} . udp . 80", family.vip(0))).then_some(()).ok_or(listed)
+    });
+    let carried = [0, 1].map(open);
+    let listed = [format!("{}/{}", family.client(1), family.host_prefix())];
+    gateway.apply(&[app("kernel").source_ranges(&listed), other]);
+    for ([outside, inside], path) in [(&carried, "kernel"), (&proxied, "proxy")] {
+        eventually(&format!("the {path} is silent"), || outside.ask_briefly().err().ok_or("an answer"));
+        outside.expect_silence(patience(0.5));
+        inside.ask().unwrap_or_else(|error| panic!("a client of the {path} that is listed: {error}"));
+    }
+}
+
+fn flows_to_an_endpoint_that_left_while_no_process_ran_choose_anew(family: Family) {
+    for kills in [false, true] {
+        let (world, _servers) = served(2, family);
+        let [left, stays] = [0, 1].map(|n| family.backend(n));
+        let mut gateway = Gateway::start(&world, &[web(family, "kernel").ready(left)]);
+        until_carried(&world, family);
+        let flow = udp::Client::new(&world.client, family.client(0), vip(family));
+        assert_eq!(flow.ask().expect("the kernel serves").name, "backend-0");
+        // The tables have nothing of an endpoint that terminates.
+        gateway.apply(&[web(family, "kernel").terminating(left).ready(stays)]);
+        eventually("new flows go to the other endpoint", || match ask_by_datagram(&world, family, 1) {
+            Ok(name) if name == "backend-1" => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        assert_eq!(flow.ask().expect("its endpoint serves").name, "backend-0");
+        if kills {
+            gateway.kill();
+        } else {
+            gateway.terminate();
+        }
+        gateway.wait();
+        let _gateway = Gateway::start(&world, &[web(family, "kernel").ready(stays)]);
+        eventually("the flow goes to the other endpoint", || match flow.ask() {
+            Ok(answer) if answer.name == "backend-1" => Ok(()),
+            other => Err(format!("{:?}", other.map(|answer| answer.name))),
+        });
+    }
 }
 
 fn what_other_programs_remove_is_restored(family: Family) {

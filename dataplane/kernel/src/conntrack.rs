@@ -58,6 +58,31 @@ impl Tracked {
     }
 }
 
+/// Connection or flow that goes to another address than its client sent it to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TranslatedFlow {
+    /// Its source.
+    pub client: SocketAddr,
+    /// Address to which it was sent.
+    pub frontend: FrontendAddr,
+    /// Source of its answers.
+    pub endpoint: SocketAddr,
+}
+
+impl TranslatedFlow {
+    /// Reads an entry; `None`: it is of another protocol, or not translated, which older kernels list as well.
+    fn read(entry: Walk<'_>, protocol: Protocol) -> Option<Self> {
+        let tuple = entry.find(ORIGINAL)?;
+        let is_ours = protocol_of(tuple) == Some(protocol_number(protocol)) && is_translated(entry);
+        let to = destination_of(tuple).filter(|_| is_ours)?;
+        Some(Self {
+            client: source_of(tuple)?,
+            frontend: FrontendAddr { ip: to.ip(), port: to.port(), protocol },
+            endpoint: entry.find(REPLY).and_then(source_of)?,
+        })
+    }
+}
+
 /// Ends connections and flows in the connection tracking table.
 #[derive(Debug)]
 pub struct Flows {
@@ -88,9 +113,7 @@ impl Flows {
     /// Whether anything goes to another address than it was sent to, by whatever program's rules.
     pub fn is_any_translated(&mut self) -> Result<bool, Error> {
         // Older kernels list all.
-        let each = |any: &mut bool, flow: Walk<'_>| {
-            *any |= flow.number(STATUS).is_some_and(|status| status & DESTINATION_TRANSLATED != 0);
-        };
+        let each = |any: &mut bool, flow: Walk<'_>| *any |= is_translated(flow);
         let all_families = [0, VERSION];
         self.netfilter.dump(CONNTRACK | GET, all_families, &translated(), each, || false).map_err(error)
     }
@@ -107,39 +130,40 @@ impl Flows {
         Ok(())
     }
 
-    /// Ends the connections from these frontends to these endpoints, but no more than `most` at a time; returns whether none is left. Their
-    /// next segments are refused once the frontends have left the table. Goes through all that is tracked, once for each family.
-    pub fn end_connections(
-        &mut self,
-        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
-        most: usize,
-    ) -> Result<bool, Error> {
+    /// Ends the UDP flows whose destination is translated and that `ends` selects, but no more than `most` at a time; returns whether none
+    /// is left. Goes through all that is tracked, once for each family.
+    pub fn end_flows(&mut self, ends: impl Fn(&TranslatedFlow) -> bool, most: usize) -> Result<bool, Error> {
         let mut left = most;
         for family in [Family::Ipv4, Family::Ipv6] {
-            if pairs.iter().any(|(frontend, _)| Family::of(frontend.ip) == family) {
-                left -= self.end_connections_of(family, pairs, left).map_err(error)?;
+            left -= self.end_translated(family, Protocol::Udp, &ends, left).map_err(error)?;
+        }
+        Ok(left > 0)
+    }
+
+    /// Ends the connections of these frontends, whatever their endpoints, but no more than `most` at a time; returns whether none is left.
+    /// Their next segments are refused once the frontends have left the table. Goes through all that is tracked, once for each family.
+    pub fn end_connections(&mut self, frontends: &HashSet<FrontendAddr>, most: usize) -> Result<bool, Error> {
+        let ends = |flow: &TranslatedFlow| frontends.contains(&flow.frontend);
+        let mut left = most;
+        for family in [Family::Ipv4, Family::Ipv6] {
+            if frontends.iter().any(|frontend| Family::of(frontend.ip) == family) {
+                left -= self.end_translated(family, Protocol::Tcp, ends, left).map_err(error)?;
             }
         }
         Ok(left > 0)
     }
 
-    fn end_connections_of(
+    /// Returns how many have ended.
+    fn end_translated(
         &mut self,
         family: Family,
-        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+        protocol: Protocol,
+        ends: impl Fn(&TranslatedFlow) -> bool,
         most: usize,
     ) -> io::Result<usize> {
-        let tcp = protocol_number(Protocol::Tcp);
-        let each = |found: &mut Vec<Attributes>, flow: Walk<'_>| {
-            let Some(tuple) = flow.find(ORIGINAL).filter(|tuple| protocol_of(tuple) == Some(tcp)) else {
-                return;
-            };
-            let frontend = destination_of(tuple);
-            let pair =
-                frontend.map(|to| FrontendAddr { ip: to.ip(), port: to.port(), protocol: Protocol::Tcp });
-            let pair = pair.zip(flow.find(REPLY).and_then(source_of));
-            if found.len() < most && pair.is_some_and(|pair| pairs.contains(&pair)) {
-                found.push(whole(tuple));
+        let each = |found: &mut Vec<Attributes>, entry: Walk<'_>| {
+            if found.len() < most && TranslatedFlow::read(entry, protocol).is_some_and(|flow| ends(&flow)) {
+                found.extend(entry.find(ORIGINAL).map(whole));
             }
         };
         let of = [protocol_family(family), VERSION];
@@ -191,6 +215,10 @@ impl Flows {
             outcome => outcome,
         }
     }
+}
+
+fn is_translated(entry: Walk<'_>) -> bool {
+    entry.number(STATUS).is_some_and(|status| status & DESTINATION_TRANSLATED != 0)
 }
 
 fn error(error: io::Error) -> Error {

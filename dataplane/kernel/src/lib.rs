@@ -28,7 +28,7 @@ mod stale;
 mod table;
 pub mod tuple;
 
-pub use conntrack::{Flows, Tracked};
+pub use conntrack::{Flows, Tracked, TranslatedFlow};
 pub use error::Error;
 pub use forwarding::{Decision, Forwarding, Masquerade, Method};
 pub use pinned::{affinity_record, open_connection};

@@ -178,8 +178,14 @@ impl Plan {
         }
     }
 
-    fn is_served(&self, ip: IpAddr) -> bool {
+    /// Whether some frontend of the address needs the kernel.
+    pub fn is_served(&self, ip: IpAddr) -> bool {
         self.uses.0.contains_key(&Shared::Address(ip))
+    }
+
+    /// Whether it is an address of the machine.
+    pub fn is_machine(&self, ip: IpAddr) -> bool {
+        self.machine.contains(&ip)
     }
 
     /// Counts the frontends of each address that need the kernel.

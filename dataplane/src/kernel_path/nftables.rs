@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use sheave_kernel::ruleset::{Changes, Element, Family};
-use sheave_kernel::{Flows, KernelTable, Obstacle, Options, Plan, obstacles};
+use sheave_kernel::{Flows, KernelTable, Obstacle, Options, Plan, TranslatedFlow, obstacles};
 use sheave_model::FrontendAddr;
 
 use super::errors::{KernelPathError, KernelPathErrors};
-use super::writer::Ruleset;
+use super::ruleset::Ruleset;
 
 /// The tables of this network namespace.
 struct Tables(Option<KernelTable>);
@@ -112,16 +112,18 @@ impl Ruleset for Tables {
         tracked.end(flows.iter().copied()).map_err(KernelPathError::new)
     }
 
-    fn forget_connections(
-        &mut self,
-        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
-    ) -> Result<bool, KernelPathError> {
+    fn end_flows(&mut self, ends: &dyn Fn(&TranslatedFlow) -> bool) -> Result<bool, KernelPathError> {
         let mut tracked = Flows::open().map_err(KernelPathError::new)?;
-        tracked.end_connections(pairs, AT_A_TIME).map_err(KernelPathError::new)
+        tracked.end_flows(ends, AT_A_TIME).map_err(KernelPathError::new)
+    }
+
+    fn forget_connections(&mut self, frontends: &HashSet<FrontendAddr>) -> Result<bool, KernelPathError> {
+        let mut tracked = Flows::open().map_err(KernelPathError::new)?;
+        tracked.end_connections(frontends, AT_A_TIME).map_err(KernelPathError::new)
     }
 }
 
-/// How many connections end together. That takes a tenth of a second, in which changes wait.
+/// How many connections or flows end together. That takes a tenth of a second, in which changes wait.
 const AT_A_TIME: usize = 10_000;
 /// How many source ranges leave one by one. The kernel takes about 10 ms to remove one of thousands (`nft_pipapo_remove`), and 1 s to load
 /// everything.

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sheave_kernel::Plan;
 use sheave_kernel::ruleset::{Action, Chain, Changes, Element, Family};
+use sheave_kernel::{Plan, TranslatedFlow};
 use sheave_model::test_util::{endpoint_addr, frontend, frontend_addr, table};
-use sheave_model::{Algorithm, Frontend, PathChoice, Protocol};
+use sheave_model::{Algorithm, Frontend, PathChoice, Protocol, SourceRanges};
 
 use super::*;
 
@@ -22,6 +22,10 @@ struct Kernel {
     /// Whether it still translates something.
     translates: bool,
     forgotten: Vec<(FrontendAddr, SocketAddr)>,
+    /// UDP flows in connection tracking.
+    tracked: Vec<TranslatedFlow>,
+    /// Frontends whose connections have ended.
+    ended: BTreeSet<FrontendAddr>,
     removals: usize,
 }
 
@@ -103,11 +107,13 @@ impl Ruleset for Fake {
         Ok(())
     }
 
-    fn forget_connections(
-        &mut self,
-        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
-    ) -> Result<bool, KernelPathError> {
-        self.with(|kernel| kernel.forgotten.extend(pairs));
+    fn end_flows(&mut self, ends: &dyn Fn(&TranslatedFlow) -> bool) -> Result<bool, KernelPathError> {
+        self.with(|kernel| kernel.tracked.retain(|flow| !ends(flow)));
+        Ok(true)
+    }
+
+    fn forget_connections(&mut self, frontends: &HashSet<FrontendAddr>) -> Result<bool, KernelPathError> {
+        self.with(|kernel| kernel.ended.extend(frontends));
         Ok(true)
     }
 }
@@ -241,6 +247,101 @@ fn flows_to_endpoints_that_left_while_nobody_told_the_kernel_end() {
         path.leave();
     }
     assert_eq!(kernel.with(|it| it.forgotten.clone()), [(addr, endpoint_addr(1).socket_addr())]);
+}
+
+/// The process that began them said nothing: it was killed, or its tables were emptied, or are of another format.
+#[test]
+fn flows_that_nobody_told_of_end_unless_the_table_allows_them() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let all = udp(asking(1, &[(1, 1), (2, 1)]));
+    let route = sheave_model::test_util::route([(0, 1)]);
+    let drained = Frontend { external: route.clone(), internal: route, ..all.clone() };
+    let proxied = udp(frontend(2, Algorithm::Random, &[(1, 1)]));
+    let known = [drained.addr, proxied.addr];
+    let gone = FrontendAddr { port: 99, ..known[0] };
+    let (machine, unknown) = (udp(asking(3, &[])).addr, udp(asking(4, &[])).addr);
+    let flow = |frontend: FrontendAddr, endpoint: u32| TranslatedFlow {
+        client: "192.0.2.9:1000".parse().unwrap(),
+        frontend,
+        endpoint: endpoint_addr(endpoint).socket_addr(),
+    };
+    let stay =
+        vec![flow(known[0], 1), flow(known[0], 2), flow(known[1], 1), flow(machine, 7), flow(unknown, 7)];
+    let end = [flow(known[0], 3), flow(known[1], 2), flow(gone, 1)];
+    kernel.with(|it| it.tracked = stay.iter().chain(&end).copied().collect());
+    let mut path = telling(&kernel);
+    drop(path.set_machine([machine.ip].into(), &active));
+    apply(&mut path, &mut active, [drained, proxied]);
+    until(&mut path, &active, |path| path.carries(known[0]) && path.awaited().is_none());
+    // Another frontend may have it that the process does not know yet.
+    assert_eq!(kernel.with(|it| it.tracked.clone()), [&stay[..], &end[2..]].concat());
+    path.complete();
+    path.tell();
+    until(&mut path, &active, |path| path.awaited().is_none());
+    assert_eq!(kernel.with(|it| it.tracked.clone()), stay);
+}
+
+#[test]
+fn flows_end_of_clients_that_may_not_use_a_frontend_any_more() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let ranged = |number: u32, ranges: &[&str]| {
+        let ranges = SourceRanges::new(ranges.iter().map(|range| range.parse().unwrap()).collect());
+        Frontend { source_ranges: Arc::new(ranges), ..udp(asking(number, &[(1, 1)])) }
+    };
+    let [addr, other] = [1, 2].map(|number| ranged(number, &[]).addr);
+    let flow = |frontend: FrontendAddr, client: &str| TranslatedFlow {
+        client: client.parse().unwrap(),
+        frontend,
+        endpoint: endpoint_addr(1).socket_addr(),
+    };
+    let mut path = telling(&kernel);
+    path.complete();
+    let [near, far] = ["10.0.0.1:1000", "192.0.2.1:1000"];
+    let all = [flow(addr, near), flow(addr, far), flow(other, far)];
+    let few = [flow(addr, near), flow(other, far)];
+    for (ranges, left) in [
+        (&["0.0.0.0/0"][..], &all[..]),
+        (&["10.0.0.0/8"], &few),
+        // Wider again: what has ended does not come back by itself.
+        (&["10.0.0.0/7", "192.0.2.0/24"], &few),
+    ] {
+        apply(&mut path, &mut active, [ranged(1, ranges), ranged(2, &[])]);
+        until(&mut path, &active, |path| path.carries(addr) && path.awaited().is_none());
+        if kernel.with(|it| it.tracked.is_empty()) {
+            kernel.with(|it| it.tracked = all.to_vec());
+        }
+        assert_eq!(kernel.with(|it| it.tracked.clone()), left, "{ranges:?}");
+    }
+    // The proxy has it now, and the kernel its flows.
+    let narrow = Frontend { path: PathChoice::Proxy, ..ranged(1, &["11.0.0.0/8"]) };
+    apply(&mut path, &mut active, [narrow, ranged(2, &[])]);
+    until(&mut path, &active, |path| path.awaited().is_none());
+    assert_eq!(kernel.with(|it| it.tracked.clone()), [flow(other, far)]);
+}
+
+#[test]
+fn connections_of_a_frontend_end_after_it_has_left_whoever_carried_it_last() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    let proxied = |number| frontend(number, Algorithm::Random, &[(number, 1)]);
+    let table = |path: &mut KernelPath, active: &mut ActiveTable, frontends: Vec<Frontend>| {
+        apply(path, active, frontends);
+        until(path, active, |path| path.awaited().is_none());
+    };
+    table(&mut path, &mut active, vec![asking(1, &[(1, 1)]), asking(2, &[(1, 1)]), proxied(3)]);
+    table(&mut path, &mut active, vec![proxied(1), asking(2, &[(2, 1)]), proxied(3)]);
+    let ended = || kernel.with(|it| it.ended.clone());
+    assert!(ended().is_empty());
+    // The last one has none that the kernel carried.
+    table(&mut path, &mut active, vec![proxied(1)]);
+    until(&mut path, &active, |_| ended() == [frontend_addr(2)].into());
+    // It leaves and comes back before its connections have ended, and leaves again.
+    path.set_drain(Duration::from_secs(3600));
+    table(&mut path, &mut active, vec![]);
+    table(&mut path, &mut active, vec![proxied(1)]);
+    path.set_drain(Duration::ZERO);
+    table(&mut path, &mut active, vec![]);
+    until(&mut path, &active, |_| ended() == [1, 2].map(frontend_addr).into());
 }
 
 #[test]

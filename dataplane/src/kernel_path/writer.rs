@@ -13,41 +13,17 @@ use sheave_model::{AddressSet, FrontendAddr, Protocol};
 use tokio::sync::Notify;
 
 use super::errors::{KernelPathError, KernelPathErrors};
+use super::ruleset::Ruleset;
 use super::traffic::{Seen, TrafficSink};
-
-/// Ruleset of the kernel, and changes of it, as the kernel or a test makes them.
-pub(crate) trait Ruleset: Send {
-    /// Obstacles that keep packets from being forwarded, although the kernel may take the rules.
-    fn obstacles(&mut self) -> KernelPathErrors;
-    /// Turns what the kernel has, whatever that is, into this plan, and returns what that changed. With `keep`, the plan first takes in
-    /// what the kernel has of frontends that it does not know. If the kernel does not take the plan, it has nothing after that.
-    fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError>;
-    /// Makes these changes, which are in the plan.
-    fn apply(&mut self, plan: &Plan, changes: &Changes) -> Result<(), KernelPathError>;
-    /// Whether the kernel still has what it was told.
-    fn is_whole(&mut self) -> bool;
-    /// Removes the tables, unless the kernel still translates something; returns whether they are gone.
-    fn remove_unused(&mut self) -> Result<bool, KernelPathError>;
-    /// New connections since each endpoint of a frontend got its element.
-    fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError>;
-    /// Endpoints of frontends that clients could not reach lately.
-    fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError>;
-    /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew.
-    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError>;
-    /// Ends connections of frontends that have left to these endpoints, so that their next segments are refused; returns whether none is left.
-    fn forget_connections(
-        &mut self,
-        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
-    ) -> Result<bool, KernelPathError>;
-}
+use super::udp_flows::{UdpFlows, UdpFrontend};
 
 /// Changes to tell the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// New values of frontends; `None` = it has left the table.
     pub(super) frontends: Vec<(FrontendAddr, Option<Forwarding>)>,
-    /// Endpoints of frontends of UDP whose flows go on, whether they get new ones or not.
-    pub(super) serving: Vec<(FrontendAddr, BTreeSet<SocketAddr>)>,
+    /// Frontends of UDP, whether the kernel carries them or not; `None` = it has left the table.
+    pub(super) udp: Vec<(FrontendAddr, Option<UdpFrontend>)>,
     pub(super) internal: Option<Arc<AddressSet>>,
     pub(super) machine: Option<BTreeSet<IpAddr>>,
     /// Frontends whose listener has closed: flows that the proxy had choose anew.
@@ -60,9 +36,9 @@ pub(super) struct Change {
 
 impl Change {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { frontends, serving, internal, machine, closed, complete, drain: _ } = self;
+        let Self { frontends, udp, internal, machine, closed, complete, drain: _ } = self;
         frontends.is_empty()
-            && serving.is_empty()
+            && udp.is_empty()
             && internal.is_none()
             && machine.is_none()
             && closed.is_empty()
@@ -134,9 +110,9 @@ impl Writer {
                 seen,
                 shared: Arc::clone(&of_thread),
                 plan: Plan::default(),
-                serving: HashMap::new(),
+                flows: UdpFlows::new(),
+                had: HashSet::new(),
                 leaving: BTreeMap::new(),
-                ended: BTreeSet::new(),
                 counts: HashMap::new(),
                 next_look: Instant::now() + LOOKS,
                 next_count: Instant::now(),
@@ -219,12 +195,11 @@ struct Thread {
     seen: Arc<TrafficSink>,
     shared: Arc<WriterShared>,
     plan: Plan,
-    /// By frontend of UDP.
-    serving: HashMap<FrontendAddr, BTreeSet<SocketAddr>>,
-    /// Frontends of TCP that have left, with their endpoints, and when their connections end.
-    leaving: BTreeMap<FrontendAddr, (Instant, BTreeSet<SocketAddr>)>,
-    /// Flows that are to end and have not.
-    ended: BTreeSet<(FrontendAddr, SocketAddr)>,
+    flows: UdpFlows,
+    /// Frontends of TCP of which the kernel may have connections, also those that went back to the proxy.
+    had: HashSet<FrontendAddr>,
+    /// Frontends that left `had`, and when their connections end.
+    leaving: BTreeMap<FrontendAddr, Instant>,
     counts: HashMap<(FrontendAddr, SocketAddr), u64>,
     next_look: Instant,
     next_count: Instant,
@@ -252,58 +227,45 @@ impl Thread {
 
     /// Brings the plan, and the kernel where it has the plan, to the new state.
     fn change(&mut self, number: u64, change: Change) {
-        let Change { frontends, serving, internal, machine, closed, complete, drain } = change;
+        let Change { frontends, udp, internal, machine, closed, complete, drain } = change;
         let mut steps = Vec::new();
         steps.extend(internal.map(|clients| self.plan.set_internal_clients(&clients)));
         steps.extend(machine.map(|addresses| self.plan.set_machine(addresses)));
-        let leaving = self.follow_presence(&frontends);
+        self.follow_presence(&frontends, Instant::now() + drain);
         if !frontends.is_empty() {
             steps.push(self.plan.apply(frontends));
         }
         if complete {
             self.complete = true;
             steps.push(self.plan.forget_kept());
+            self.flows.compare_all();
         }
-        let mut ended: Vec<_> = steps.iter().flat_map(ended_flows).collect();
-        self.note_leaving(&leaving, &ended, Instant::now() + drain);
-        ended.extend(self.follow_serving(serving));
-        ended.extend(closed.into_iter().map(|frontend| (frontend, frontend.socket_addr())));
+        self.flows.follow(udp);
+        self.flows.end(steps.iter().flat_map(ended_flows));
+        self.flows.end(closed.into_iter().map(|frontend| (frontend, frontend.socket_addr())));
         let outcome = self.tell(&steps);
-        self.forget_flows(ended);
+        self.end_flows();
         self.publish(|progress| {
             progress.error = outcome.err();
             progress.done = number;
         });
     }
 
-    /// Returns the frontends that leave; the connections of one that comes back stay.
-    fn follow_presence(
-        &mut self,
-        frontends: &[(FrontendAddr, Option<Forwarding>)],
-    ) -> BTreeSet<FrontendAddr> {
-        let mut leaving = BTreeSet::new();
+    /// Notes when the connections of frontends of TCP that leave are to end. Those of one that comes back stay.
+    fn follow_presence(&mut self, frontends: &[(FrontendAddr, Option<Forwarding>)], at: Instant) {
         // The last value of a frontend counts.
-        for (addr, now) in frontends {
-            if now.is_some() {
-                self.leaving.remove(addr);
-                leaving.remove(addr);
-            } else {
-                leaving.insert(*addr);
-            }
-        }
-        leaving
-    }
-
-    /// Notes when the connections of frontends of TCP that leave are to end.
-    fn note_leaving(
-        &mut self,
-        leaving: &BTreeSet<FrontendAddr>,
-        ended: &[(FrontendAddr, SocketAddr)],
-        at: Instant,
-    ) {
-        for (addr, endpoint) in ended {
-            if addr.protocol == Protocol::Tcp && leaving.contains(addr) {
-                self.leaving.entry(*addr).or_insert((at, BTreeSet::new())).1.insert(*endpoint);
+        for (addr, now) in frontends.iter().filter(|(addr, _)| addr.protocol == Protocol::Tcp) {
+            match now {
+                Some(forwarding) => {
+                    if self.leaving.remove(addr).is_some() || !forwarding.is_proxied() {
+                        self.had.insert(*addr);
+                    }
+                }
+                None => {
+                    if self.had.remove(addr) {
+                        self.leaving.insert(*addr, at);
+                    }
+                }
             }
         }
     }
@@ -311,36 +273,18 @@ impl Thread {
     /// Ends the connections of frontends that left long enough ago.
     fn end_leaving(&mut self) {
         let now = Instant::now();
-        let due = self.leaving.iter().filter(|(_, (at, _))| *at <= now);
-        let pairs: HashSet<_> =
-            due.flat_map(|(addr, (_, endpoints))| endpoints.iter().map(|to| (*addr, *to))).collect();
-        if pairs.is_empty() {
+        let due = self.leaving.iter().filter(|(_, at)| **at <= now);
+        let frontends: HashSet<_> = due.map(|(addr, _)| *addr).collect();
+        if frontends.is_empty() {
             return;
         }
-        match self.ruleset.forget_connections(&pairs) {
-            Ok(true) => self.leaving.retain(|_, (at, _)| *at > now),
+        match self.ruleset.forget_connections(&frontends) {
+            Ok(true) => self.leaving.retain(|_, at| *at > now),
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!(%error, "connections of removed frontends go on for now; trying again");
             }
         }
-    }
-
-    /// Takes over the endpoints whose flows go on; returns those that were and are no more.
-    fn follow_serving(
-        &mut self,
-        serving: Vec<(FrontendAddr, BTreeSet<SocketAddr>)>,
-    ) -> Vec<(FrontendAddr, SocketAddr)> {
-        let mut ended = Vec::new();
-        for (frontend, now) in serving {
-            let before = if now.is_empty() {
-                self.serving.remove(&frontend)
-            } else {
-                self.serving.insert(frontend, now)
-            };
-            ended.extend(before.into_iter().flatten().map(|endpoint| (frontend, endpoint)));
-        }
-        ended
     }
 
     /// Makes these changes, which the plan has, or tells everything.
@@ -367,7 +311,7 @@ impl Thread {
         }
         if self.tables == TableState::Established {
             if self.ruleset.is_whole() {
-                self.forget_flows(Vec::new());
+                self.end_flows();
                 self.remove_unused();
                 return;
             }
@@ -375,6 +319,7 @@ impl Thread {
             self.tables = TableState::Unknown;
         }
         let outcome = self.tell(&[]);
+        self.end_flows();
         self.publish(|progress| progress.error = outcome.err());
     }
 
@@ -383,7 +328,7 @@ impl Thread {
         self.tables = TableState::Unknown;
         let changes = self.ruleset.establish(&mut self.plan, !self.complete)?;
         self.tables = TableState::Established;
-        self.forget_flows(ended_flows(&changes).collect());
+        self.flows.end(ended_flows(&changes));
         Ok(())
     }
 
@@ -419,22 +364,10 @@ impl Thread {
         }
     }
 
-    /// Ends these flows, and those that could not be ended before, except where the endpoint still serves them.
-    fn forget_flows(&mut self, flows: Vec<(FrontendAddr, SocketAddr)>) {
-        self.ended.extend(flows.into_iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp));
-        if self.tables != TableState::Established {
-            return;
-        }
-        let serves = |(frontend, endpoint): &(FrontendAddr, SocketAddr)| {
-            self.serving.get(frontend).is_some_and(|it| it.contains(endpoint))
-        };
-        let ended = std::mem::take(&mut self.ended);
-        let ended: Vec<_> = ended.into_iter().filter(|flow| !serves(flow)).collect();
-        if !ended.is_empty()
-            && let Err(error) = self.ruleset.forget_flows(&ended)
-        {
-            tracing::warn!(%error, "UDP flows to endpoints that are gone go on for now; trying again");
-            self.ended.extend(ended);
+    /// Ends the UDP flows that are to end, once the kernel gives them other endpoints.
+    fn end_flows(&mut self) {
+        if self.tables == TableState::Established {
+            self.flows.tell(&mut *self.ruleset, &self.plan, self.complete);
         }
     }
 

@@ -1,6 +1,9 @@
 //! Who has the tables, and what becomes of them.
 
-use sheave_kernel::{Error, Flows, KernelTable, Obstacle, Options, Present, Tracked, obstacles, ruleset};
+use sheave_kernel::{
+    Error, Flows, KernelTable, Obstacle, Options, Present, Tracked, TranslatedFlow, obstacles,
+    ruleset,
+};
 use sheave_model::Protocol;
 
 use crate::ruleset::{Ruleset, frontend, of_every_kind};
@@ -126,36 +129,83 @@ fn what_stands_in_the_way_is_told() {
     assert_eq!(told(), [Obstacle::ForwardDropped { chain: "inet strict forward".to_owned() }]);
 }
 
+/// An entry of connection tracking, as a gateway has it of a client that a frontend sends to an endpoint.
+fn track(host: &Host, protocol: &str, client: &str, service: &str, endpoint: &str, port: u16) {
+    let line = format!(
+        "-I -p {protocol} -t 60 -s {client} -d {service} -r {endpoint} -q {client} --sport {port} --dport 53 \
+         --reply-port-src 5353 --reply-port-dst {port} {}",
+        if protocol == "tcp" { "--state ESTABLISHED" } else { "" },
+    );
+    host.finish("conntrack", &Vec::from_iter(line.split_whitespace())).expect_success();
+}
+
+fn tracked(host: &Host) -> u64 {
+    host.run(|| Tracked::read().unwrap().count)
+}
+
 /// Flows that others have to the same endpoint stay.
 #[test]
 fn flows_of_endpoints_that_left_end() {
     let host = Host::new("gateway");
     // Connection tracking begins with the hooks.
     let _table = open(&host).unwrap();
-    let insert = |protocol: &str, v6: bool, service: &str, endpoint: &str, port: u16| {
-        let client = if v6 { "fd01::2" } else { "10.1.0.2" };
-        let line = format!(
-            "-I -p {protocol} -t 60 -s {client} -d {service} -r {endpoint} -q {client} --sport {port} --dport 53 \
-             --reply-port-src 5353 --reply-port-dst {port} {}",
-            if protocol == "tcp" { "--state ESTABLISHED" } else { "" },
-        );
-        host.finish("conntrack", &Vec::from_iter(line.split_whitespace())).expect_success();
-    };
     for port in 1000..1010 {
-        insert("udp", false, "192.0.2.1", "10.2.0.2", port);
-        insert("udp", true, "2001:db8::1", "fd02::2", port);
+        track(&host, "udp", "10.1.0.2", "192.0.2.1", "10.2.0.2", port);
+        track(&host, "udp", "fd01::2", "2001:db8::1", "fd02::2", port);
     }
-    insert("udp", false, "192.0.2.2", "10.2.0.2", 3000);
-    insert("udp", false, "192.0.2.1", "10.2.0.3", 2000);
-    insert("tcp", false, "192.0.2.1", "10.2.0.2", 1000);
-    let count = || host.run(|| Tracked::read().unwrap().count);
-    assert_eq!(count(), 23);
+    track(&host, "udp", "10.1.0.2", "192.0.2.2", "10.2.0.2", 3000);
+    track(&host, "udp", "10.1.0.2", "192.0.2.1", "10.2.0.3", 2000);
+    track(&host, "tcp", "10.1.0.2", "192.0.2.1", "10.2.0.2", 1000);
+    assert_eq!(tracked(&host), 23);
     let mut flows = host.run(Flows::open).unwrap();
     let pair = |service: &str, endpoint: &str| {
         (frontend(service.parse().unwrap(), 53, Protocol::Udp), endpoint.parse().unwrap())
     };
     flows.end([pair("192.0.2.1", "10.2.0.2:5353"), pair("192.0.2.1", "10.2.0.9:5353")]).unwrap();
-    assert_eq!(count(), 13);
+    assert_eq!(tracked(&host), 13);
     flows.end([pair("2001:db8::1", "[fd02::2]:5353")]).unwrap();
-    assert_eq!(count(), 3);
+    assert_eq!(tracked(&host), 3);
+}
+
+#[test]
+fn translated_flows_end_by_their_client_or_endpoint_and_connections_by_their_frontend() {
+    let host = Host::new("gateway");
+    let _table = open(&host).unwrap();
+    for (client, service, endpoint) in [
+        ("10.1.0.2", "192.0.2.1", "10.2.0.2"),
+        ("10.1.0.3", "192.0.2.1", "10.2.0.2"),
+        ("10.1.0.5", "192.0.2.1", "10.2.0.3"),
+        ("fd01::2", "2001:db8::1", "fd02::2"),
+        // What is not translated is the proxy's.
+        ("10.1.0.4", "192.0.2.1", "192.0.2.1"),
+    ] {
+        track(&host, "udp", client, service, endpoint, 1000);
+        track(&host, "tcp", client, service, endpoint, 1000);
+    }
+    let mut flows = host.run(Flows::open).unwrap();
+    let mut seen = Vec::new();
+    let all = std::cell::RefCell::new(&mut seen);
+    let look = |flow: &TranslatedFlow| {
+        all.borrow_mut().push(format!("{} {} {}", flow.client, flow.frontend, flow.endpoint));
+        flow.client.ip().to_string() == "10.1.0.3"
+    };
+    assert!(flows.end_flows(look, 10).unwrap());
+    seen.sort();
+    assert_eq!(
+        seen,
+        [
+            "10.1.0.2:1000 192.0.2.1:53/UDP 10.2.0.2:5353",
+            "10.1.0.3:1000 192.0.2.1:53/UDP 10.2.0.2:5353",
+            "10.1.0.5:1000 192.0.2.1:53/UDP 10.2.0.3:5353",
+            "[fd01::2]:1000 [2001:db8::1]:53/UDP [fd02::2]:5353",
+        ]
+    );
+    assert_eq!(tracked(&host), 9);
+    // No more than asked for at a time.
+    assert!(!flows.end_flows(|_| true, 1).unwrap());
+    assert!(flows.end_flows(|_| true, 10).unwrap());
+    assert_eq!(tracked(&host), 6);
+    let gone = [frontend("192.0.2.1".parse().unwrap(), 53, Protocol::Tcp)].into();
+    assert!(flows.end_connections(&gone, 10).unwrap());
+    assert_eq!(tracked(&host), 3);
 }
