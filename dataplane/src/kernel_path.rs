@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sheave_kernel::LeftOver;
 use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange, Protocol};
 
 pub use self::errors::{KernelPathError, KernelPathErrors};
@@ -73,7 +74,8 @@ pub(crate) struct KernelPath {
     starting: Option<Instant>,
     /// Whether the table has every frontend. Until then, what an earlier process left in the kernel stays.
     complete: bool,
-    /// Whether tables that an earlier process left were looked for.
+    left_over: fn() -> Result<LeftOver, KernelPathError>,
+    /// Whether no tables that an earlier process left are to be looked for any more.
     tidy: bool,
     /// `None` until a frontend asks for the kernel, or there are tables that an earlier process left.
     writer: Option<Writer>,
@@ -102,6 +104,7 @@ impl KernelPath {
             held,
             starting: Some(Instant::now()),
             complete: false,
+            left_over: nftables::left_over,
             tidy: false,
             writer: None,
             stages: HashMap::new(),
@@ -386,13 +389,19 @@ impl KernelPath {
         if self.tidy || !self.complete {
             return;
         }
-        match nftables::is_left_over() {
-            Ok(left_over) => {
-                self.tidy = true;
-                if left_over && self.writer.is_none() && self.start(active) {
-                    self.tell();
-                }
+        // The writer replaces whatever is there.
+        if self.writer.is_some() {
+            self.tidy = true;
+            return;
+        }
+        match (self.left_over)() {
+            Ok(LeftOver::Nothing) => self.tidy = true,
+            Ok(LeftOver::Tables) => {
+                self.tidy = self.start(active);
+                self.tell();
             }
+            // An upgraded process may be about to leave them.
+            Ok(LeftOver::Owned) => {}
             Err(error) => tracing::debug!(%error, "an earlier process may have left tables of nftables"),
         }
     }

@@ -35,4 +35,4 @@ pub use pinned::{affinity_record, open_connection};
 pub use plan::Plan;
 pub use requirements::{Obstacle, obstacles};
 pub use slots::hashed;
-pub use table::{Applied, KernelTable, Options, Present};
+pub use table::{Applied, KernelTable, LeftOver, Options, Present};

@@ -77,6 +77,18 @@ pub struct Applied {
     pub forgotten: usize,
 }
 
+/// What earlier processes have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum LeftOver {
+    /// No tables, or none of ours.
+    Nothing,
+    /// Tables that nobody owns.
+    Tables,
+    /// Tables that another process owns, which may leave them yet.
+    Owned,
+}
+
 /// The tables, for as long as this process has them. They stay in the kernel when this value goes.
 #[derive(Debug)]
 pub struct KernelTable {
@@ -434,11 +446,12 @@ impl KernelTable {
         remove(&mut self.netfilter).map(|_| ())
     }
 
-    /// Whether there are tables that nobody has.
-    pub fn is_left_over() -> Result<bool, Error> {
+    /// Whether an earlier process has left tables.
+    pub fn left_over() -> Result<LeftOver, Error> {
         match find(&mut Netfilter::open()?) {
-            Ok(found) => Ok(found.iter().any(Option::is_some)),
-            Err(Error::OwnedBy { .. } | Error::Foreign) => Ok(false),
+            Ok(found) if found.iter().any(Option::is_some) => Ok(LeftOver::Tables),
+            Ok(_) | Err(Error::Foreign) => Ok(LeftOver::Nothing),
+            Err(Error::OwnedBy { .. }) => Ok(LeftOver::Owned),
             Err(error) => Err(error),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use sheave_kernel::ruleset::{Changes, Element, Family};
-use sheave_kernel::{Flows, KernelTable, Obstacle, Options, Plan, TranslatedFlow, obstacles};
+use sheave_kernel::{Flows, KernelTable, LeftOver, Obstacle, Options, Plan, TranslatedFlow, obstacles};
 use sheave_model::FrontendAddr;
 
 use super::errors::{KernelPathError, KernelPathErrors};
@@ -34,8 +34,8 @@ fn stands(obstacle: &Obstacle, family: Family) -> bool {
 }
 
 /// Whether an earlier process has left tables.
-pub(crate) fn is_left_over() -> Result<bool, KernelPathError> {
-    KernelTable::is_left_over().map_err(KernelPathError::new)
+pub(crate) fn left_over() -> Result<LeftOver, KernelPathError> {
+    KernelTable::left_over().map_err(KernelPathError::new)
 }
 
 /// The ruleset of this network namespace, which is opened when it is established.

@@ -1,6 +1,6 @@
 //! Tests of the kernel path with a kernel that takes, refuses and forgets as a test wants.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,6 +116,23 @@ impl Ruleset for Fake {
         self.with(|kernel| kernel.ended.extend(frontends));
         Ok(true)
     }
+}
+
+/// A process that is upgraded to one without Services of the kernel path may end long after its successor began to look.
+#[test]
+fn tables_that_another_process_owns_are_looked_for_until_it_leaves_them() {
+    thread_local! { static FOUND: Cell<LeftOver> = const { Cell::new(LeftOver::Owned) }; }
+    let (kernel, active) = (left_of(&[1]), ActiveTable::default());
+    let mut path = telling(&kernel);
+    path.left_over = || Ok(FOUND.get());
+    path.complete();
+    for _ in 0..3 {
+        drop(path.retry(&active, |_| 0));
+        assert!(path.writer.is_none() && !path.tidy);
+    }
+    FOUND.set(LeftOver::Tables);
+    until(&mut path, &active, |_| kernel.with(|it| it.elements.is_empty()));
+    assert!(path.tidy);
 }
 
 thread_local! {

@@ -1,7 +1,7 @@
 //! Who has the tables, and what becomes of them.
 
 use sheave_kernel::{
-    Error, Flows, KernelTable, Obstacle, Options, Present, Tracked, TranslatedFlow, obstacles,
+    Error, Flows, KernelTable, LeftOver, Obstacle, Options, Present, Tracked, TranslatedFlow, obstacles,
     ruleset,
 };
 use sheave_model::Protocol;
@@ -23,7 +23,7 @@ fn a_living_process_alone_changes_its_tables() {
     let (mut table, _) = open(&host).unwrap();
     table.apply(&of_every_kind(true).whole()).unwrap();
     assert!(matches!(open(&host), Err(Error::OwnedBy { .. })));
-    assert!(!host.run(KernelTable::is_left_over).unwrap());
+    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Owned);
     nft(&host, "flush ruleset");
     table.verify().unwrap();
     assert_ne!(host.finish("nft", &["delete", "table", "ip", "sheave"]).code(), Some(0));
@@ -73,7 +73,7 @@ fn a_table_of_somebody_else_is_left_alone() {
     let host = Host::new("gateway");
     nft(&host, "add table ip6 sheave");
     assert!(matches!(open(&host), Err(Error::Foreign)));
-    assert!(!host.run(KernelTable::is_left_over).unwrap());
+    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Nothing);
     assert_eq!(nft(&host, "list tables"), "table ip6 sheave\n");
 }
 
@@ -85,9 +85,9 @@ fn removal_takes_away_exactly_ours() {
     table.remove().unwrap();
     assert_eq!(nft(&host, "list tables"), "table ip other\n");
     drop(open(&host).unwrap());
-    assert!(host.run(KernelTable::is_left_over).unwrap());
+    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Tables);
     open(&host).unwrap().0.remove().unwrap();
-    assert!(!host.run(KernelTable::is_left_over).unwrap());
+    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Nothing);
     assert_eq!(nft(&host, "list tables"), "table ip other\n");
 }
 
