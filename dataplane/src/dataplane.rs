@@ -21,7 +21,7 @@ use crate::event_loop::WorkerSeed;
 use crate::event_loop::pool::Workers;
 use crate::event_loop::watchdog::{self, StuckWorker};
 use crate::health::{Health, HealthCounts, ProbeBudget, UnhealthyEndpoint};
-use crate::kernel_path::{self, KernelPath, KernelPathErrors, Proxying};
+use crate::kernel_path::{KernelPath, KernelPathErrors, KernelPathOptions, Proxying, take_in};
 use crate::limits::capacity::{Capacity, MemoryGauge};
 use crate::listener::overload::{Overload, Overloaded};
 use crate::listener::steering::{Steering, SteeringMode, SteeringReport};
@@ -64,6 +64,8 @@ pub struct Options {
     pub paths: Arc<[String]>,
     /// Queue of the records of logged connections.
     pub connection_log: ConnectionLog,
+    /// Owner of the kernel path's tables.
+    pub kernel_path: KernelPathOptions,
     /// Whether to serve nothing before [`Dataplane::serve`], since another process still serves.
     pub held: bool,
 }
@@ -120,9 +122,9 @@ impl Dataplane {
     /// # Errors
     /// Returns an error if a thread, an epoll instance or a waker cannot be created.
     pub fn start(options: Options) -> io::Result<Self> {
-        let Options { workers, settings, listening_sockets, steering, paths, connection_log, held } = options;
-        let (worker_count, steering) = (workers.max(1), Steering::new(steering));
-        let paths = Paths::new(&paths);
+        let Options { workers, settings, listening_sockets, steering, paths, .. } = options;
+        let Options { connection_log, kernel_path, held, .. } = options;
+        let (worker_count, steering, paths) = (workers.max(1), Steering::new(steering), Paths::new(&paths));
         let probes = ProbeBudget::of(settings.capacity.descriptors);
         let health = Health::new(Arc::clone(&paths), probes);
         let (report_broken, broken) = mpsc::unbounded_channel();
@@ -156,7 +158,7 @@ impl Dataplane {
         warn_of_slow_connects();
         let workers = Workers::start(worker_count, seed)?;
         let listeners = ListenerSet::new(listening_sockets, worker_count, Arc::clone(&capacity), steering);
-        let seen = kernel_path::take_in(&shared.table, listeners.registry(), health.reports());
+        let seen = take_in(&shared.table, listeners.registry(), health.reports());
         Ok(Self {
             table: shared.table,
             former_tables: Vec::new(),
@@ -175,7 +177,7 @@ impl Dataplane {
             progress: shared.progress,
             watch_requests: shared.watch_requests,
             client_addresses: ClientAddresses::new(shared.transparency),
-            kernel: KernelPath::new(kernel_path::ruleset, seen, drain, held),
+            kernel: KernelPath::new(Box::new(kernel_path), seen, drain, held),
             generation: 0,
             awaited: VecDeque::new(),
             started: Instant::now(),

@@ -21,7 +21,7 @@ use sheave_kernel::LeftOver;
 use sheave_model::{AddressSet, EndpointAddr, FrontendAddr, FrontendChange, Protocol};
 
 pub use self::errors::{KernelPathError, KernelPathErrors};
-pub(crate) use self::nftables::ruleset;
+pub use self::nftables::KernelPathOptions;
 pub use self::pinned::{Pinned, hashed_by_kernel, pinned_by_kernel};
 use self::ruleset::Ruleset;
 use self::traffic::TrafficSink;
@@ -61,9 +61,17 @@ pub(crate) enum Proxying {
     Closed,
 }
 
+/// The kernel of this network namespace, or of a test.
+pub(crate) trait Kernel: Send + Sync {
+    /// The ruleset, of which nothing is changed yet.
+    fn open(&self) -> Box<dyn Ruleset>;
+    /// Whether an earlier process has left tables.
+    fn left_over(&self) -> Result<LeftOver, KernelPathError>;
+}
+
 /// The frontends that the kernel is to carry, and the thread that tells it.
 pub(crate) struct KernelPath {
-    open: fn() -> Box<dyn Ruleset>,
+    kernel: Box<dyn Kernel>,
     seen: Arc<TrafficSink>,
     /// How long connections of a frontend that has left go on.
     drain: Duration,
@@ -74,7 +82,6 @@ pub(crate) struct KernelPath {
     starting: Option<Instant>,
     /// Whether the table has every frontend. Until then, what an earlier process left in the kernel stays.
     complete: bool,
-    left_over: fn() -> Result<LeftOver, KernelPathError>,
     /// Whether no tables that an earlier process left are to be looked for any more.
     tidy: bool,
     /// `None` until a frontend asks for the kernel, or there are tables that an earlier process left.
@@ -90,21 +97,15 @@ pub(crate) struct KernelPath {
 }
 
 impl KernelPath {
-    /// Installs nothing. `open` opens the ruleset once a frontend asks for it, and `seen` receives what the kernel sees of the traffic.
-    pub(crate) fn new(
-        open: fn() -> Box<dyn Ruleset>,
-        seen: Arc<TrafficSink>,
-        drain: Duration,
-        held: bool,
-    ) -> Self {
+    /// Installs nothing until a frontend asks for it. `seen` receives what the kernel sees of the traffic.
+    pub(crate) fn new(kernel: Box<dyn Kernel>, seen: Arc<TrafficSink>, drain: Duration, held: bool) -> Self {
         Self {
-            open,
+            kernel,
             seen,
             drain,
             held,
             starting: Some(Instant::now()),
             complete: false,
-            left_over: nftables::left_over,
             tidy: false,
             writer: None,
             stages: HashMap::new(),
@@ -186,7 +187,7 @@ impl KernelPath {
 
     /// Starts the thread, and notes every frontend: the kernel refuses what it does not know of an address that it serves.
     fn start(&mut self, active: &ActiveTable) -> bool {
-        match Writer::start((self.open)(), Arc::clone(&self.seen)) {
+        match Writer::start(self.kernel.open(), Arc::clone(&self.seen)) {
             Ok(writer) => {
                 self.set_errors(writer.progress().obstacles);
                 self.writer = Some(writer);
@@ -394,7 +395,7 @@ impl KernelPath {
             self.tidy = true;
             return;
         }
-        match (self.left_over)() {
+        match self.kernel.left_over() {
             Ok(LeftOver::Nothing) => self.tidy = true,
             Ok(LeftOver::Tables) => {
                 self.tidy = self.start(active);

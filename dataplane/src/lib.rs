@@ -20,6 +20,7 @@ mod limits;
 mod listener;
 mod log_throttle;
 mod memory;
+mod namespace_lock;
 mod node_settings;
 mod paths;
 mod port_search;
@@ -46,7 +47,9 @@ pub use dataplane::{
 };
 pub use event_loop::watchdog::StuckWorker;
 pub use health::{EndpointCounts, EndpointFailures, HealthCounts, UnhealthyEndpoint};
-pub use kernel_path::{KernelPathError, KernelPathErrors, Pinned, hashed_by_kernel, pinned_by_kernel};
+pub use kernel_path::{
+    KernelPathError, KernelPathErrors, KernelPathOptions, Pinned, hashed_by_kernel, pinned_by_kernel,
+};
 pub use limits::capacity::{CapacityLimits, MemoryGauge, MemoryLeft};
 pub use listener::BindFailure;
 pub use listener::overload::Overloaded;

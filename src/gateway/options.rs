@@ -8,7 +8,7 @@ use std::time::Duration;
 use sheave_announce::{self as announce, Announcer, BgpOptions, MembershipOptions};
 use sheave_console::http::metrics::SeriesLimits;
 use sheave_control::projection::{self, Role};
-use sheave_dataplane::{ConnectionLog, Settings};
+use sheave_dataplane::{ConnectionLog, KernelPathOptions, Settings};
 use sheave_model::{AddressSet, HealthPolicy, Path};
 
 use super::bgp_devices::BgpDevices;
@@ -186,6 +186,10 @@ pub(super) fn dataplane_options(
         steering: config.steering,
         paths: interfaces(config).into_iter().map(str::to_owned).collect(),
         connection_log,
+        kernel_path: KernelPathOptions {
+            installation: config.load_balancer_class.clone(),
+            state_dir: config.state_dir.clone(),
+        },
         held,
     }
 }

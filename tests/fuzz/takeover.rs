@@ -234,6 +234,7 @@ fn dataplane() -> Dataplane {
         steering: SteeringMode::Never,
         paths: Arc::default(),
         connection_log: sheave_dataplane::ConnectionLog::new().0,
+        kernel_path: sheave_dataplane::KernelPathOptions::default(),
         held: true,
     };
     Dataplane::start(options).expect("a worker")

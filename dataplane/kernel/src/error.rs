@@ -23,8 +23,19 @@ pub enum Error {
         port: u32,
     },
     /// Another process changes the tables, to which this kernel gives no owner.
-    #[error("the tables `sheave` are another process's")]
-    Locked,
+    #[error("the tables `sheave` are another process's: it has {0}")]
+    Locked(String),
+    /// The kernel gives the tables no owner, and there is nothing else that keeps other processes away from them.
+    #[error("on this kernel a lock keeps other processes from the tables `sheave`: {0}")]
+    Unlockable(String),
+    /// The tables are those of an installation that may come back to them.
+    #[error(
+        "the tables `sheave` belong to the installation {installation:?}; if it is gone, `nft delete table ip sheave` and `nft delete table ip6 sheave` remove them"
+    )]
+    OfAnother {
+        /// Its name.
+        installation: String,
+    },
     /// A message of a batch met a table that belongs to another process.
     #[error("the table `sheave` belongs to another process (message {number} of the batch)")]
     Owned {

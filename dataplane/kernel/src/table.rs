@@ -6,14 +6,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::{fs, io};
 
 use nix::libc;
 use nix::net::if_::if_nameindex;
 use sheave_model::FrontendAddr;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::attributes::{Attributes, Walk};
 use crate::batch::{
@@ -43,19 +41,23 @@ const GENERATION_ID: u16 = 1;
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 /// How often a batch is tried that a change of nf_tables by somebody else came before.
 const ATTEMPTS: usize = 5;
+/// In characters.
+const LONGEST_NAME: usize = 80;
 /// Whether connection tracking takes segments outside the window.
 const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 
-/// How the tables are made.
-#[derive(Clone, Copy, Debug)]
+/// Making and owner of the tables.
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Room in each family for affinity records, and as much for endpoints that fail; further clients and endpoints are not remembered.
     pub learnt: u32,
+    /// Name of the installation. Tables with the name of another one stay as they are.
+    pub installation: String,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { learnt: 65_536 }
+        Self { learnt: 65_536, installation: String::new() }
     }
 }
 
@@ -77,7 +79,7 @@ pub struct Applied {
     pub forgotten: usize,
 }
 
-/// What earlier processes have left.
+/// Tables of earlier processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum LeftOver {
@@ -94,6 +96,7 @@ pub enum LeftOver {
 pub struct KernelTable {
     netfilter: Netfilter,
     making: Making,
+    installation: String,
     generation: u64,
     /// Whether the tables in the kernel are those that this value describes; otherwise the next change replaces them.
     current: bool,
@@ -101,46 +104,76 @@ pub struct KernelTable {
     interfaces: BTreeSet<String>,
     /// Frontends with affinity.
     sticky: HashSet<FrontendAddr>,
-    /// Held for as long as the process has tables to which the kernel gives no owner.
-    _lock: Option<UnixDatagram>,
+}
+
+/// Version and owner of a table: the comment in its set `state`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    format: u32,
+    generation: u64,
+    /// `None` before format 4.
+    installation: Option<String>,
+}
+
+impl State {
+    fn parse(comment: &str) -> Option<Self> {
+        let (format, rest) = comment.strip_prefix("format ")?.split_once(" generation ")?;
+        let (generation, installation) = match rest.split_once(" of ") {
+            Some((generation, installation)) => (generation, Some(installation.to_owned())),
+            None => (rest, None),
+        };
+        Some(Self { format: format.parse().ok()?, generation: generation.parse().ok()?, installation })
+    }
+
+    fn comment(&self) -> String {
+        let Self { format, generation, installation } = self;
+        let of = installation.iter().map(|name| format!(" of {name}"));
+        std::iter::once(format!("format {format} generation {generation}")).chain(of).collect()
+    }
 }
 
 /// A table of our name, as it was found.
 struct Found {
     flags: u32,
-    /// Format and generation; `None`: it has no `state`.
-    state: Option<(u32, u64)>,
+    state: State,
 }
 
 impl Found {
     fn has_our_format(&self) -> bool {
-        self.state.is_some_and(|(format, _)| format == FORMAT)
+        self.state.format == FORMAT
     }
 
     fn has_our_records(&self) -> bool {
-        self.state.is_some_and(|(format, _)| (RECORDS_SINCE..=FORMAT).contains(&format))
+        (RECORDS_SINCE..=FORMAT).contains(&self.state.format)
     }
 }
 
 impl KernelTable {
     /// Makes the tables, or takes possession of those of an earlier process, with what they have. Tables of another format stay as they
-    /// are until the first change, which replaces them.
-    pub fn open(options: Options) -> Result<(Self, Present), Error> {
+    /// are until the first change, which replaces them. `lock` is called where the kernel gives tables no owner, and keeps other processes
+    /// away for as long as the caller has them.
+    pub fn open(
+        options: &Options,
+        lock: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<(Self, Present), Error> {
         let mut netfilter = Netfilter::open()?;
         let making = Making { flags: 0, learnt: options.learnt, liberal: is_liberal() };
         let flags = probe(&mut netfilter, making)?;
-        Self::open_with(netfilter, Making { flags, ..making })
+        if flags & OWNER == 0 {
+            lock()?;
+        }
+        Self::open_with(netfilter, Making { flags, ..making }, &options.installation)
     }
 
-    fn open_with(netfilter: Netfilter, making: Making) -> Result<(Self, Present), Error> {
+    fn open_with(netfilter: Netfilter, making: Making, installation: &str) -> Result<(Self, Present), Error> {
         let mut table = Self {
             netfilter,
             making,
+            installation: shown(installation),
             generation: 0,
             current: false,
             interfaces: BTreeSet::new(),
             sticky: HashSet::new(),
-            _lock: if making.flags & OWNER == 0 { Some(lock()?) } else { None },
         };
         match table.find()? {
             [None, None] => {
@@ -153,12 +186,12 @@ impl KernelTable {
                     && table.can_adopt(&v6)
                     && table.has_fixed_chains()? =>
             {
-                let present = table.adopt(v4.state)?;
+                let present = table.adopt(&v4.state)?;
                 Ok((table, present))
             }
             found => {
-                table.generation =
-                    found.iter().flatten().filter_map(|found| Some(found.state?.1)).max().unwrap_or_default();
+                let generations = found.iter().flatten().map(|found| found.state.generation);
+                table.generation = generations.max().unwrap_or_default();
                 Ok((table, Present::default()))
             }
         }
@@ -181,8 +214,8 @@ impl KernelTable {
     }
 
     /// Takes possession of tables, and reads them.
-    fn adopt(&mut self, state: Option<(u32, u64)>) -> Result<Present, Error> {
-        self.generation = state.map_or(0, |(_, generation)| generation);
+    fn adopt(&mut self, state: &State) -> Result<Present, Error> {
+        self.generation = state.generation;
         let mut transaction = Transaction::new(NAME, None);
         for family in FAMILIES {
             transaction.table(family, self.making.flags);
@@ -239,9 +272,10 @@ impl KernelTable {
             return Ok(Applied { generation: self.generation, forgotten: 0 });
         }
         let next = self.generation + 1;
+        let comment = self.state_of(next).comment();
         self.change(|transaction| {
             for family in FAMILIES {
-                transaction.state(family, true, &comment(next));
+                transaction.state(family, true, &comment);
             }
             transaction.changes(changes);
         })?;
@@ -284,7 +318,7 @@ impl KernelTable {
                 transaction.delete_table(family);
             }
             transaction.make(family, self.making);
-            transaction.state(family, false, &comment(next));
+            transaction.state(family, false, &self.state_of(next).comment());
             transaction.hairpin(family, [].iter(), interfaces.iter());
         }
         for &(family, chain) in chains {
@@ -405,7 +439,7 @@ impl KernelTable {
     /// are not seen; a table with an owner has none.
     pub fn verify(&mut self) -> Result<(), Error> {
         for family in FAMILIES {
-            if !self.current || self.state(family)? != Some((FORMAT, self.generation)) {
+            if !self.current || self.state(family)? != Some(self.state_of(self.generation)) {
                 return Err(Error::Changed);
             }
         }
@@ -443,14 +477,18 @@ impl KernelTable {
 
     /// Removes the tables. Where no other program has chains of the type nat, the kernel then no longer translates what is open.
     pub fn remove(mut self) -> Result<(), Error> {
-        remove(&mut self.netfilter).map(|_| ())
+        remove(&mut self.netfilter, &self.installation).map(|_| ())
     }
 
     /// Whether an earlier process has left tables.
-    pub fn left_over() -> Result<LeftOver, Error> {
-        match find(&mut Netfilter::open()?) {
+    pub fn left_over(installation: &str) -> Result<LeftOver, Error> {
+        match find(&mut Netfilter::open()?, &shown(installation)) {
             Ok(found) if found.iter().any(Option::is_some) => Ok(LeftOver::Tables),
             Ok(_) | Err(Error::Foreign) => Ok(LeftOver::Nothing),
+            Err(error @ Error::OfAnother { .. }) => {
+                info!(%error, "left alone");
+                Ok(LeftOver::Nothing)
+            }
             Err(Error::OwnedBy { .. }) => Ok(LeftOver::Owned),
             Err(error) => Err(error),
         }
@@ -458,11 +496,16 @@ impl KernelTable {
 
     /// Both tables of our name, as they are.
     fn find(&mut self) -> Result<[Option<Found>; 2], Error> {
-        find(&mut self.netfilter)
+        find(&mut self.netfilter, &self.installation)
     }
 
-    fn state(&mut self, family: Family) -> io::Result<Option<(u32, u64)>> {
+    fn state(&mut self, family: Family) -> io::Result<Option<State>> {
         state(&mut self.netfilter, family)
+    }
+
+    /// State after a change of this number.
+    fn state_of(&self, generation: u64) -> State {
+        State { format: FORMAT, generation, installation: Some(self.installation.clone()) }
     }
 
     fn chains(&mut self, family: Family) -> io::Result<BTreeSet<String>> {
@@ -520,16 +563,12 @@ fn unsupported(error: Error) -> Error {
     }
 }
 
-/// Keeps a second process of this network namespace away, to which a name in the abstract namespace belongs (unix(7)).
-fn lock() -> Result<UnixDatagram, Error> {
-    let name = UnixAddr::from_abstract_name("sheave-kernel-path")?;
-    UnixDatagram::bind_addr(&name).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => Error::Locked,
-        _ => error.into(),
-    })
+/// The name of an installation as a table has it: nft(8) reads comments of 128 bytes.
+fn shown(installation: &str) -> String {
+    installation.chars().take(LONGEST_NAME).collect()
 }
 
-fn find(netfilter: &mut Netfilter) -> Result<[Option<Found>; 2], Error> {
+fn find(netfilter: &mut Netfilter, installation: &str) -> Result<[Option<Found>; 2], Error> {
     let mut both = [None, None];
     for (family, place) in FAMILIES.into_iter().zip(&mut both) {
         let each = |found: &mut Option<(u32, Option<u32>)>, table: Walk<'_>| {
@@ -543,16 +582,17 @@ fn find(netfilter: &mut Netfilter) -> Result<[Option<Found>; 2], Error> {
         if let Some(port) = owner.filter(|&port| port != netfilter.port()) {
             return Err(Error::OwnedBy { port });
         }
-        match state(netfilter, family)? {
-            None => return Err(Error::Foreign),
-            state => *place = Some(Found { flags, state }),
+        let state = state(netfilter, family)?.ok_or(Error::Foreign)?;
+        if let Some(other) = state.installation.as_ref().filter(|other| *other != installation) {
+            return Err(Error::OfAnother { installation: other.clone() });
         }
+        *place = Some(Found { flags, state });
     }
     Ok(both)
 }
 
-fn remove(netfilter: &mut Netfilter) -> Result<bool, Error> {
-    let found = find(netfilter)?;
+fn remove(netfilter: &mut Netfilter, installation: &str) -> Result<bool, Error> {
+    let found = find(netfilter, installation)?;
     let mut transaction = Transaction::new(NAME, None);
     for (family, found) in FAMILIES.into_iter().zip(&found) {
         if found.is_some() {
@@ -563,10 +603,10 @@ fn remove(netfilter: &mut Netfilter) -> Result<bool, Error> {
     Ok(found.iter().any(Option::is_some))
 }
 
-/// Format and generation of a table; `None`: it is not there, or nobody of us made it.
-fn state(netfilter: &mut Netfilter, family: Family) -> io::Result<Option<(u32, u64)>> {
-    let comment = read(netfilter, family, STATE, |found: &mut Option<(u32, u64)>, element| {
-        *found = element.comment().and_then(parse_comment);
+/// State of a table; `None`: it is not there, or is none of ours.
+fn state(netfilter: &mut Netfilter, family: Family) -> io::Result<Option<State>> {
+    let comment = read(netfilter, family, STATE, |found: &mut Option<State>, element| {
+        *found = element.comment().and_then(State::parse);
     });
     match comment {
         Err(error) if is(&error, libc::ENOENT) => Ok(None),
@@ -587,15 +627,6 @@ fn read<T: Default>(
         Dumped::list(family, message).for_each(|element| each(found, element));
     };
     netfilter.dump(NFTABLES | GET_ELEMENTS, [protocol_family(family), 0], &which, each, T::default)
-}
-
-fn comment(generation: u64) -> String {
-    format!("format {FORMAT} generation {generation}")
-}
-
-fn parse_comment(comment: &str) -> Option<(u32, u64)> {
-    let (format, generation) = comment.strip_prefix("format ")?.split_once(" generation ")?;
-    Some((format.parse().ok()?, generation.parse().ok()?))
 }
 
 fn sticky<'a>(elements: impl IntoIterator<Item = &'a Element>) -> HashSet<FrontendAddr> {

@@ -41,6 +41,7 @@ fn dataplane_of(workers: usize, listening_sockets: usize) -> Dataplane {
         steering: SteeringMode::Never,
         paths: Arc::default(),
         connection_log: crate::ConnectionLog::new().0,
+        kernel_path: crate::KernelPathOptions::default(),
         held: false,
     })
     .unwrap()

@@ -88,6 +88,7 @@ fn start(paths: &[&str], connect: Duration, frontend: Frontend) -> Dataplane {
         steering: SteeringMode::Never,
         paths,
         connection_log: crate::ConnectionLog::new().0,
+        kernel_path: crate::KernelPathOptions::default(),
         held: false,
     };
     let mut dataplane = Dataplane::start(options).unwrap();

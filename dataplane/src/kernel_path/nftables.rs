@@ -2,20 +2,49 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use sheave_kernel::ruleset::{Changes, Element, Family};
 use sheave_kernel::{Flows, KernelTable, LeftOver, Obstacle, Options, Plan, TranslatedFlow, obstacles};
 use sheave_model::FrontendAddr;
 
+use super::Kernel;
 use super::errors::{KernelPathError, KernelPathErrors};
 use super::ruleset::Ruleset;
+use crate::namespace_lock::{Locked, NamespaceLock, NamespaceLockError};
 
-/// The tables of this network namespace.
-struct Tables(Option<KernelTable>);
+/// The tables' lock.
+const LOCK: Locked = Locked { file: "kernel-path.lock", name: "sheave-kernel-path" };
+
+/// Owner of the tables.
+#[derive(Clone, Debug, Default)]
+pub struct KernelPathOptions {
+    /// Name of the installation. Tables of another one stay as they are.
+    pub installation: String,
+    /// Directory of a lock that keeps other processes from the tables where the kernel does not (before Linux 6.9).
+    pub state_dir: PathBuf,
+}
+
+impl Kernel for KernelPathOptions {
+    fn open(&self) -> Box<dyn Ruleset> {
+        Box::new(Tables { options: self.clone(), lock: None, table: None })
+    }
+
+    fn left_over(&self) -> Result<LeftOver, KernelPathError> {
+        KernelTable::left_over(&self.installation).map_err(KernelPathError::new)
+    }
+}
+
+/// The tables of this network namespace, which are opened when they are established.
+struct Tables {
+    options: KernelPathOptions,
+    lock: Option<NamespaceLock>,
+    table: Option<KernelTable>,
+}
 
 impl Tables {
     fn table(&mut self) -> Result<&mut KernelTable, KernelPathError> {
-        self.0.as_mut().ok_or_else(|| KernelPathError::new("the tables are removed"))
+        self.table.as_mut().ok_or_else(|| KernelPathError::new("the tables are removed"))
     }
 }
 
@@ -33,14 +62,15 @@ fn stands(obstacle: &Obstacle, family: Family) -> bool {
     }
 }
 
-/// Whether an earlier process has left tables.
-pub(crate) fn left_over() -> Result<LeftOver, KernelPathError> {
-    KernelTable::left_over().map_err(KernelPathError::new)
-}
-
-/// The ruleset of this network namespace, which is opened when it is established.
-pub(crate) fn ruleset() -> Box<dyn Ruleset> {
-    Box::new(Tables(None))
+/// Has the lock from now on.
+fn acquire(held: &mut Option<NamespaceLock>, directory: &Path) -> Result<(), sheave_kernel::Error> {
+    if held.is_none() {
+        *held = Some(NamespaceLock::acquire(directory, LOCK).map_err(|error| match error {
+            NamespaceLockError::Taken(what) => sheave_kernel::Error::Locked(what),
+            NamespaceLockError::Unusable { .. } => sheave_kernel::Error::Unlockable(error.to_string()),
+        })?);
+    }
+    Ok(())
 }
 
 impl Ruleset for Tables {
@@ -61,8 +91,10 @@ impl Ruleset for Tables {
 
     fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError> {
         // Opened anew, it says what is in the kernel: what an earlier process left, or another program changed.
-        self.0 = None;
-        let (mut table, present) = KernelTable::open(Options::default()).map_err(KernelPathError::new)?;
+        self.table = None;
+        let options = Options { installation: self.options.installation.clone(), ..Options::default() };
+        let lock = || acquire(&mut self.lock, &self.options.state_dir);
+        let (mut table, present) = KernelTable::open(&options, lock).map_err(KernelPathError::new)?;
         if keep {
             plan.keep(&present.elements);
         }
@@ -70,7 +102,7 @@ impl Ruleset for Tables {
         if let Err(error) = change(&mut table, plan, &changes) {
             replace(&mut table, plan, &error)?;
         }
-        self.0 = Some(table);
+        self.table = Some(table);
         Ok(changes)
     }
 
@@ -92,10 +124,10 @@ impl Ruleset for Tables {
         if Flows::open().map_err(KernelPathError::new)?.is_any_translated().map_err(KernelPathError::new)? {
             return Ok(false);
         }
-        match self.0.take() {
-            Some(table) => table.remove().map_err(KernelPathError::new).map(|()| true),
-            None => Ok(false),
-        }
+        let Some(table) = self.table.take() else { return Ok(false) };
+        table.remove().map_err(KernelPathError::new)?;
+        self.lock = None;
+        Ok(true)
     }
 
     fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError> {

@@ -1,6 +1,5 @@
 //! Tests of the kernel path with a kernel that takes, refuses and forgets as a test wants.
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +26,8 @@ struct Kernel {
     /// Frontends whose connections have ended.
     ended: BTreeSet<FrontendAddr>,
     removals: usize,
+    /// `None`: nothing.
+    left_over: Option<LeftOver>,
 }
 
 #[derive(Clone, Default)]
@@ -62,6 +63,16 @@ impl Fake {
                 _ => None,
             })
         })
+    }
+}
+
+impl super::Kernel for Fake {
+    fn open(&self) -> Box<dyn Ruleset> {
+        Box::new(self.clone())
+    }
+
+    fn left_over(&self) -> Result<LeftOver, KernelPathError> {
+        Ok(self.with(|kernel| kernel.left_over).unwrap_or(LeftOver::Nothing))
     }
 }
 
@@ -121,33 +132,22 @@ impl Ruleset for Fake {
 /// A process that is upgraded to one without Services of the kernel path may end long after its successor began to look.
 #[test]
 fn tables_that_another_process_owns_are_looked_for_until_it_leaves_them() {
-    thread_local! { static FOUND: Cell<LeftOver> = const { Cell::new(LeftOver::Owned) }; }
     let (kernel, active) = (left_of(&[1]), ActiveTable::default());
+    kernel.with(|it| it.left_over = Some(LeftOver::Owned));
     let mut path = telling(&kernel);
-    path.left_over = || Ok(FOUND.get());
     path.complete();
     for _ in 0..3 {
         drop(path.retry(&active, |_| 0));
         assert!(path.writer.is_none() && !path.tidy);
     }
-    FOUND.set(LeftOver::Tables);
+    kernel.with(|it| it.left_over = Some(LeftOver::Tables));
     until(&mut path, &active, |_| kernel.with(|it| it.elements.is_empty()));
     assert!(path.tidy);
 }
 
-thread_local! {
-    static KERNEL: RefCell<Fake> = RefCell::default();
-}
-
 /// A kernel path that tells this kernel.
 fn telling(kernel: &Fake) -> KernelPath {
-    KERNEL.set(kernel.clone());
-    KernelPath::new(
-        || Box::new(KERNEL.with_borrow(Clone::clone)),
-        Arc::new(|_, _, _| ()),
-        Duration::ZERO,
-        false,
-    )
+    KernelPath::new(Box::new(kernel.clone()), Arc::new(|_, _, _| ()), Duration::ZERO, false)
 }
 
 fn asking(number: u32, endpoints: &[(u32, u16)]) -> Frontend {

@@ -7,7 +7,7 @@ use super::*;
 /// As on a kernel that cannot protect tables. Each test has a network namespace of its own.
 fn open_unprotected() -> (KernelTable, Present) {
     let making = Making { flags: 0, learnt: 16, liberal: false };
-    KernelTable::open_with(Netfilter::open().unwrap(), making).unwrap()
+    KernelTable::open_with(Netfilter::open().unwrap(), making, "").unwrap()
 }
 
 fn nft(arguments: &str) {
@@ -42,10 +42,22 @@ fn a_table_that_cannot_get_an_owner_is_replaced() {
     let (mut table, _) = open_unprotected();
     table.apply(&address(1)).unwrap();
     drop(table);
-    let (mut table, present) = KernelTable::open(Options::default()).unwrap();
+    let (mut table, present) = KernelTable::open(&Options::default(), || Ok(())).unwrap();
     assert_eq!(present, Present::default());
     table.apply(&address(2)).unwrap();
     drop(table);
-    let (table, present) = KernelTable::open(Options::default()).unwrap();
+    let (table, present) = KernelTable::open(&Options::default(), || Ok(())).unwrap();
     assert_eq!((Vec::from_iter(present.elements), table.generation), (address(2).added, 3));
+}
+
+#[test]
+fn what_a_table_is_stands_in_its_comment() {
+    for installation in
+        [None, Some(shown("sheave.dev/l4")), Some(shown(&"x".repeat(300))), Some(String::new())]
+    {
+        let state = State { format: FORMAT, generation: u64::MAX, installation };
+        assert_eq!(State::parse(&state.comment()), Some(state.clone()));
+        assert!(state.comment().len() < 128, "{}", state.comment());
+    }
+    assert_eq!(State::parse("format 4 generations 7"), None);
 }

@@ -23,13 +23,13 @@ fn present(ruleset: &Ruleset) -> Present {
 /// Lets go of the table, and reads it as the next process does.
 fn read_back(host: &Host, table: KernelTable) -> (KernelTable, Present) {
     drop(table);
-    host.run(|| KernelTable::open(Options::default())).unwrap()
+    host.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap()
 }
 
 #[test]
 fn the_next_process_reads_what_was_sent() {
     let host = Host::new("gateway");
-    let (mut table, nothing) = host.run(|| KernelTable::open(Options::default())).unwrap();
+    let (mut table, nothing) = host.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap();
     assert_eq!(nothing, Present::default());
     let ruleset = of_every_kind(true);
     table.apply(&ruleset.whole()).unwrap();
@@ -40,7 +40,7 @@ fn the_next_process_reads_what_was_sent() {
 #[test]
 fn changes_are_carried_out_and_nothing_else() {
     let host = Host::new("gateway");
-    let (mut table, _) = host.run(|| KernelTable::open(Options::default())).unwrap();
+    let (mut table, _) = host.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap();
     let whole = of_every_kind(true);
     table.apply(&whole.whole()).unwrap();
     // Every element and chain goes and comes, and every third alone.
@@ -61,7 +61,7 @@ fn changes_are_carried_out_and_nothing_else() {
 #[test]
 fn a_refused_change_has_no_effect_and_tells_which_message() {
     let host = Host::new("gateway");
-    let (mut table, _) = host.run(|| KernelTable::open(Options::default())).unwrap();
+    let (mut table, _) = host.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap();
     let ruleset = of_every_kind(true);
     table.apply(&ruleset.whole()).unwrap();
     let gone = |element: &Element| matches!(element, Element::Slot(..));
@@ -77,7 +77,7 @@ fn a_refused_change_has_no_effect_and_tells_which_message() {
 #[test]
 fn more_errors_than_the_socket_holds_are_one_error() {
     let host = Host::new("gateway");
-    let (mut table, _) = host.run(|| KernelTable::open(Options::default())).unwrap();
+    let (mut table, _) = host.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap();
     let old_chains = (0..6_000).map(|seconds| (Family::Ipv4, Chain::Learn(seconds))).collect();
     let error = table.apply(&Changes { old_chains, ..Changes::default() }).unwrap_err();
     assert!(matches!(error, Error::Refused { .. }), "{error}");
@@ -88,7 +88,7 @@ fn more_errors_than_the_socket_holds_are_one_error() {
 #[test]
 fn a_large_table_is_loaded_at_once() {
     let host = Host::new("gateway");
-    let (mut table, _) = host.run(|| KernelTable::open(Options::default())).unwrap();
+    let (mut table, _) = host.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap();
     let two = chooser(Method::Random, 2, false);
     let chains = [(Family::Ipv4, Chain::Choose(two))];
     for frontends in [10_000, 50_000] {
@@ -135,7 +135,7 @@ fn time<T>(action: impl FnOnce() -> T) -> (Duration, T) {
 #[test]
 fn nft_lists_the_tables_and_loads_its_listing() {
     let host = Host::new("gateway");
-    let (mut table, _) = host.run(|| KernelTable::open(Options::default())).unwrap();
+    let (mut table, _) = host.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap();
     // nft 1.0.6 lists rules that learn IPv6 affinity, but aborts when it loads them.
     table.apply(&of_every_kind(true).whole()).unwrap();
     host.finish("nft", &["list", "ruleset"]).expect_success();

@@ -10,7 +10,7 @@ use crate::ruleset::{Ruleset, frontend, of_every_kind};
 use crate::support::host::Host;
 
 fn open(host: &Host) -> Result<(KernelTable, Present), Error> {
-    host.run(|| KernelTable::open(Options::default()))
+    host.run(|| KernelTable::open(&Options::default(), || Ok(())))
 }
 
 fn nft(host: &Host, arguments: &str) -> String {
@@ -23,7 +23,7 @@ fn a_living_process_alone_changes_its_tables() {
     let (mut table, _) = open(&host).unwrap();
     table.apply(&of_every_kind(true).whole()).unwrap();
     assert!(matches!(open(&host), Err(Error::OwnedBy { .. })));
-    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Owned);
+    assert_eq!(host.run(|| KernelTable::left_over("")).unwrap(), LeftOver::Owned);
     nft(&host, "flush ruleset");
     table.verify().unwrap();
     assert_ne!(host.finish("nft", &["delete", "table", "ip", "sheave"]).code(), Some(0));
@@ -73,8 +73,31 @@ fn a_table_of_somebody_else_is_left_alone() {
     let host = Host::new("gateway");
     nft(&host, "add table ip6 sheave");
     assert!(matches!(open(&host), Err(Error::Foreign)));
-    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Nothing);
+    assert_eq!(host.run(|| KernelTable::left_over("")).unwrap(), LeftOver::Nothing);
     assert_eq!(nft(&host, "list tables"), "table ip6 sheave\n");
+}
+
+/// Its next process adopts them.
+#[test]
+fn tables_of_another_installation_are_left_alone() {
+    let host = Host::new("gateway");
+    let of = |installation: &str| Options { installation: installation.to_owned(), ..Options::default() };
+    let open = |installation: &str| host.run(|| KernelTable::open(&of(installation), || Ok(())));
+    let (mut table, _) = open("sheave.dev/l4").unwrap();
+    table.apply(&of_every_kind(true).whole()).unwrap();
+    table.verify().unwrap();
+    drop(table);
+    let refused = open("example.com/other").unwrap_err();
+    assert!(
+        matches!(&refused, Error::OfAnother { installation } if installation == "sheave.dev/l4"),
+        "{refused}"
+    );
+    assert_eq!(host.run(|| KernelTable::left_over("example.com/other")).unwrap(), LeftOver::Nothing);
+    assert_eq!(host.run(|| KernelTable::left_over("sheave.dev/l4")).unwrap(), LeftOver::Tables);
+    let (table, present) = open("sheave.dev/l4").unwrap();
+    assert_eq!(present.elements.len(), of_every_kind(true).elements.len());
+    table.remove().unwrap();
+    open("example.com/other").unwrap();
 }
 
 #[test]
@@ -85,9 +108,9 @@ fn removal_takes_away_exactly_ours() {
     table.remove().unwrap();
     assert_eq!(nft(&host, "list tables"), "table ip other\n");
     drop(open(&host).unwrap());
-    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Tables);
+    assert_eq!(host.run(|| KernelTable::left_over("")).unwrap(), LeftOver::Tables);
     open(&host).unwrap().0.remove().unwrap();
-    assert_eq!(host.run(KernelTable::left_over).unwrap(), LeftOver::Nothing);
+    assert_eq!(host.run(|| KernelTable::left_over("")).unwrap(), LeftOver::Nothing);
     assert_eq!(nft(&host, "list tables"), "table ip other\n");
 }
 

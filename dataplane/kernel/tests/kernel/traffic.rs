@@ -42,7 +42,7 @@ impl Network {
         let world = World::without_vips(3);
         world.gateway.sysctl("ipv4/ip_forward", "1");
         world.gateway.sysctl("ipv6/conf/all/forwarding", "1");
-        let (mut table, _) = world.gateway.run(|| KernelTable::open(Options::default())).unwrap();
+        let (mut table, _) = world.gateway.run(|| KernelTable::open(&Options::default(), || Ok(()))).unwrap();
         table.apply(&ruleset.whole()).unwrap();
         let (tcp, udp) = (
             tcp::Server::on_every_backend(&world, family, PORT),

@@ -70,6 +70,7 @@ pub(in crate::listener) fn start(mode: SteeringMode, listening_sockets: usize) -
         steering: mode,
         paths,
         connection_log: crate::ConnectionLog::new().0,
+        kernel_path: crate::KernelPathOptions::default(),
         held: false,
     };
     Dataplane::start(options).unwrap()

@@ -34,6 +34,7 @@ pub(in crate::http) fn dataplane() -> Dataplane {
         steering: SteeringMode::Never,
         paths: Arc::default(),
         connection_log: sheave_dataplane::ConnectionLog::new().0,
+        kernel_path: sheave_dataplane::KernelPathOptions::default(),
         held: false,
     })
     .unwrap()
