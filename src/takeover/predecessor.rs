@@ -23,6 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PROBING: Duration = Duration::from_secs(2);
 /// Interval of attempts while the queue is full.
 const FULL_QUEUE: Duration = Duration::from_millis(20);
+/// How often, and how long after, a socket without a listener is tried again. Between a process that has handed over and its successor's
+/// first turn there is none; who found nobody then would meet ports in use, and end.
+const GAPS: u32 = 5;
+const GAP: Duration = Duration::from_millis(20);
 /// How long a handover may take. The predecessor itself gives up sooner.
 const HANDING_OVER: Duration = Duration::from_secs(65);
 
@@ -75,11 +79,16 @@ impl Predecessor {
     /// # Errors
     /// If there is one, but this process cannot take over from it.
     pub(crate) async fn find(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {
-        match Self::greet(state_dir, place.clone()).await {
-            // It may just have ended. If so, the socket has no listener now.
-            Err(TakeoverError::Closed) => Self::greet(state_dir, place).await,
-            found => found,
+        for _ in 0..GAPS {
+            match Self::greet(state_dir, place.clone()).await {
+                // It may just have ended, or have handed over to a process that does not listen yet.
+                Err(TakeoverError::Closed) | Ok(None) if socket_path(state_dir).exists() => {
+                    tokio::time::sleep(GAP).await;
+                }
+                found => return found,
+            }
         }
+        Self::greet(state_dir, place).await
     }
 
     async fn greet(state_dir: &Path, place: ServingPlace) -> Result<Option<Self>, TakeoverError> {

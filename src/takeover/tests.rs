@@ -261,6 +261,18 @@ async fn a_process_that_accepts_nobody_serves_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn between_a_process_that_left_and_its_successor_nobody_is_not_concluded() {
+    let folder = TempDir::new().unwrap();
+    drop(Successors::listen(folder.path(), greeting()).unwrap());
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(70)).await;
+        Successors::listen(folder.path(), greeting()).unwrap()
+    };
+    let (found, _successors) = tokio::join!(Predecessor::find(folder.path(), place("gw")), later);
+    assert!(found.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_nobody_can_listen_there_is_nobody_to_take_over_from() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("file");
