@@ -71,8 +71,8 @@ impl Links {
     /// # Errors
     /// Errors of [`Requests::dump`].
     pub(crate) fn read(requests: &mut Requests, lifetime: Duration) -> io::Result<Self> {
-        let links = requests.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
-        let addresses = requests.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+        let links = requests.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        let addresses = requests.dump(&RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
         let mut read = Self::new(lifetime);
         for message in links.into_iter().chain(addresses) {
             // No address is announced yet, except by a process before this one.

@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload, NetlinkSerializable,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::libc;
@@ -32,6 +32,8 @@ const ALIGNMENT: usize = 4;
 const HEADER: usize = 16;
 /// The kernel has replied before the request returns. Only a reply that it had no memory for is waited for.
 const LOST_REPLY: Duration = Duration::from_secs(1);
+/// How often a dump is begun anew where something changes while it is read.
+const DUMP_ATTEMPTS: usize = 20;
 
 /// Sends requests and receives their replies.
 pub(crate) struct Requests {
@@ -47,17 +49,35 @@ impl Requests {
         Ok(Self { socket, sequence: 0, buffer: vec![0; LONGEST] })
     }
 
-    /// Everything of a kind: `request` is an `RTM_GET...` message.
-    pub(crate) fn dump(&mut self, request: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
-        let sequence = self.send(vec![request], NLM_F_DUMP)?;
+    /// Everything of a kind: `request` is an `RTM_GET...` message. The kernel goes through its list by places, so a change meanwhile may
+    /// hide something else. It marks such a list, and then all is read once more.
+    pub(crate) fn dump(&mut self, request: &RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         let mut items = Vec::new();
+        for _ in 0..DUMP_ATTEMPTS {
+            let consistent;
+            (items, consistent) = self.dump_once(request.clone())?;
+            if consistent {
+                break;
+            }
+        }
+        // What changes faster than it can be read is still worth more than nothing.
+        Ok(items)
+    }
+
+    /// Everything of a kind, and whether nothing has changed while it was read.
+    fn dump_once(&mut self, request: RouteNetlinkMessage) -> io::Result<(Vec<RouteNetlinkMessage>, bool)> {
+        let sequence = self.send(vec![request], NLM_F_DUMP)?;
+        let (mut items, mut consistent) = (Vec::new(), true);
         loop {
             for reply in self.receive()? {
+                if reply.header.sequence_number != sequence {
+                    continue;
+                }
+                consistent &= reply.header.flags & NLM_F_DUMP_INTR == 0;
                 match reply.payload {
-                    _ if reply.header.sequence_number != sequence => {}
                     NetlinkPayload::InnerMessage(item) => items.push(item),
                     NetlinkPayload::Error(verdict) if verdict.code.is_some() => return Err(verdict.to_io()),
-                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(items),
+                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok((items, consistent)),
                     _ => {}
                 }
             }
@@ -200,4 +220,74 @@ pub(super) fn parse<M: NetlinkDeserializable>(mut bytes: &[u8]) -> Vec<NetlinkMe
         bytes = bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
     }
     messages
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io::Write as _;
+    use std::net::IpAddr;
+
+    use netlink_packet_core::{DoneMessage, NLM_F_MULTIPART};
+    use netlink_packet_route::address::AddressMessage;
+
+    use super::super::kernel_address::identity;
+    use super::*;
+
+    /// A kernel that answers each dump with the next of these: addresses, and the flags of the end.
+    fn kernel(mut dumps: VecDeque<(Vec<IpAddr>, u16)>) -> Requests {
+        let (socket, mut kernel) = Socket::pair(Domain::UNIX, Type::DGRAM, None).unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1024];
+            while let Ok(length) = kernel.read(&mut buffer) {
+                let asked = parse::<RouteNetlinkMessage>(&buffer[..length]).remove(0);
+                let (ips, flags) = dumps.pop_front().expect("no more dumps");
+                let mut replies: Vec<NetlinkMessage<RouteNetlinkMessage>> = ips
+                    .iter()
+                    .map(|&ip| to_kernel(RouteNetlinkMessage::NewAddress(identity(ip, 1)), 0))
+                    .collect();
+                let mut end = to_kernel(NetlinkPayload::Done(DoneMessage::default()), 0);
+                end.header.flags = NLM_F_MULTIPART | flags;
+                replies.push(end);
+                let mut datagram = Vec::new();
+                for mut reply in replies {
+                    reply.header.sequence_number = asked.header.sequence_number;
+                    append(&mut datagram, reply);
+                }
+                kernel.write_all(&datagram).unwrap();
+            }
+        });
+        socket.set_read_timeout(Some(LOST_REPLY)).unwrap();
+        Requests { socket, sequence: 0, buffer: vec![0; LONGEST] }
+    }
+
+    fn ips(last: &[u8]) -> Vec<IpAddr> {
+        last.iter().map(|&number| IpAddr::from([192, 0, 2, number])).collect()
+    }
+
+    fn dumped(requests: &mut Requests) -> Vec<IpAddr> {
+        let items = requests.dump(&RouteNetlinkMessage::GetAddress(AddressMessage::default())).unwrap();
+        let ip = |item: &RouteNetlinkMessage| match item {
+            RouteNetlinkMessage::NewAddress(message) => message.attributes.iter().find_map(|one| match one {
+                netlink_packet_route::address::AddressAttribute::Local(ip) => Some(*ip),
+                _ => None,
+            }),
+            _ => None,
+        };
+        items.iter().filter_map(ip).collect()
+    }
+
+    #[test]
+    fn a_dump_in_which_something_changed_is_read_once_more() {
+        let mut requests =
+            kernel([(ips(&[1, 3]), NLM_F_DUMP_INTR), (ips(&[1, 2, 3]), 0), (ips(&[4]), 0)].into());
+        assert_eq!(dumped(&mut requests), ips(&[1, 2, 3]));
+        assert_eq!(dumped(&mut requests), ips(&[4]));
+    }
+
+    #[test]
+    fn what_changes_all_the_time_is_taken_as_it_is() {
+        let mut requests = kernel(vec![(ips(&[7]), NLM_F_DUMP_INTR); DUMP_ATTEMPTS].into());
+        assert_eq!(dumped(&mut requests), ips(&[7]));
+    }
 }
