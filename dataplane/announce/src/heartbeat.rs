@@ -230,9 +230,9 @@ impl Heartbeat {
             return Err(WireError::Malformed);
         }
         let (entries, _) = reader.take(count * Entry::SIZE)?.as_chunks();
-        // What follows is a newer version's.
         let (ability, passed_on) = decode_abilities(&mut reader)?;
         let contested = Contested::decode(&mut reader)?;
+        // What follows is a newer version's.
         Ok(Self {
             node,
             incarnation,
@@ -250,11 +250,8 @@ impl Heartbeat {
     }
 }
 
-/// Abilities of the sender and of others; an older version does not send them.
+/// Abilities of the sender and of others.
 fn decode_abilities(reader: &mut Reader<'_>) -> Result<(Arc<Ability>, Vec<PassedOn>), WireError> {
-    if reader.0.is_empty() {
-        return Ok(Default::default());
-    }
     let ability = decode_ability(reader)?;
     let [count] = reader.array()?;
     let passed_on =
@@ -372,11 +369,7 @@ impl Contested {
         hashes.iter().for_each(|hash| bytes.extend_from_slice(&hash.0.to_be_bytes()));
     }
 
-    /// An older version does not say.
     fn decode(reader: &mut Reader<'_>) -> Result<Self, WireError> {
-        if reader.0.is_empty() {
-            return Ok(Self::default());
-        }
         let [count] = reader.array()?;
         if count == ALL {
             return Ok(Self::All);

@@ -139,13 +139,18 @@ fn what_a_newer_minor_version_appends_is_ignored() {
 }
 
 #[test]
-fn an_older_minor_version_says_of_no_address_that_another_machine_uses_it() {
-    let mut bytes = of(3).encode(FLEET);
-    bytes[5] = MINOR - 1;
-    bytes.pop();
-    let length = (bytes.len() - HEADER) as u16;
-    bytes[HEADER - 2..HEADER].copy_from_slice(&length.to_be_bytes());
-    assert_eq!(Heartbeat::decode(&bytes, FLEET), Ok(of(3)));
+fn a_heartbeat_without_all_that_every_version_says_is_malformed() {
+    let whole = of(3).encode(FLEET);
+    for missing in 1..whole.len() - HEADER {
+        let mut bytes = whole[..whole.len() - missing].to_vec();
+        let length = (bytes.len() - HEADER) as u16;
+        bytes[HEADER - 2..HEADER].copy_from_slice(&length.to_be_bytes());
+        assert_eq!(
+            Heartbeat::decode(&bytes, FLEET),
+            Err(WireError::Malformed),
+            "{missing} bytes are missing"
+        );
+    }
 }
 
 #[test]
