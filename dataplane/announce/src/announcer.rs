@@ -6,6 +6,8 @@ mod hold_down_file;
 mod holding;
 mod publish;
 mod run;
+#[cfg(test)]
+mod slow_kernel;
 mod socket;
 
 use std::collections::BTreeMap;

@@ -22,6 +22,7 @@ mod event;
 pub mod frame;
 pub(crate) mod kernel_address;
 mod kernel_answers;
+mod kernel_changes;
 pub(crate) mod links;
 pub(crate) mod netlink;
 mod nftables;
@@ -31,11 +32,12 @@ pub(crate) mod settings;
 
 use agenda::Agenda;
 pub use announcement::OnConflict;
-use announcement::{Announcement, Manner, Step, Verdict};
+use announcement::{Announcement, Manner, Step, Verdict, Why};
 pub use event::{AnnounceError, Announced, ConflictAnswer, Layer2Event};
 pub use frame::MacAddress;
 use frame::{Asker, Statement, announcements, answer, probe};
 use kernel_answers::{KernelAnswers, Silenced};
+use kernel_changes::KernelChanges;
 use links::{Links, Subnet, containing};
 use netlink::{Notifications, Requests};
 use nftables::Nftables;
@@ -77,6 +79,7 @@ impl Default for Layer2Options {
 pub struct Layer2 {
     manner: Manner,
     requests: Requests,
+    kernel_changes: KernelChanges,
     renewals: Renewals,
     notifications: Notifications,
     packets: Packets,
@@ -131,10 +134,12 @@ impl Layer2 {
         // The kernel counts in whole seconds.
         let lifetime = Duration::from_secs(lifetime.as_secs().max(2));
         let now = Instant::now();
+        let renewals = Renewals::start()?;
         let mut layer2 = Self {
             manner: Manner { lifetime, repeat, on_conflict },
             requests: Requests::open()?,
-            renewals: Renewals::start()?,
+            kernel_changes: KernelChanges::start(renewals.forgetting())?,
+            renewals,
             notifications: Notifications::open()?,
             packets: Packets::open()?,
             kernel_answers: KernelAnswers::start(Nftables::open)?,
@@ -172,7 +177,7 @@ impl Layer2 {
 
     /// Announces an address: on the interfaces with the longest prefix that contains it, of these names if there are any; a name
     /// without an interface counts only if there is no other. With `probe`, only when nobody else has it. An address that is
-    /// announced already stays so.
+    /// announced already stays so. The kernel is waited for for a moment at most.
     ///
     /// # Errors
     /// The address is not announced then, and is not tried again. `Layer2Event::InterfaceBack` reports a reason to.
@@ -182,14 +187,15 @@ impl Layer2 {
         interfaces: &[Arc<str>],
         probe: bool,
     ) -> Result<Announced, AnnounceError> {
-        let now = Instant::now();
+        let (now, told) = (Instant::now(), self.events.len());
         // Had the process been stopped, what changed meanwhile must not put its old addresses on again.
         self.lapse(now);
+        let still_on = self.kernel_changes.still_on();
         self.follow_notifications()?;
         if let Some(present) = self.announcements.get_mut(&ip) {
             present.interfaces = interfaces.to_vec();
             self.place(ip);
-            return Ok(self.announced(ip));
+            return self.settled(ip, told);
         }
         if let Some(link) = self.links.holder(ip) {
             return Err(AnnounceError::NotOurs { ip, interface: self.links.name(link) });
@@ -203,19 +209,44 @@ impl Layer2 {
         let announcement = if probe && !adopted {
             Announcement::probed(now, interfaces.to_vec(), links)
         } else {
-            self.put_on(ip, &links)?;
-            Announcement::taken_over(now, interfaces.to_vec(), links, &self.manner)
+            let there =
+                |link: &u32| adopted && self.links.ours_on(ip, *link) && !still_on.contains(&(ip, *link));
+            let (there, missing): (Vec<u32>, Vec<u32>) = links.into_iter().partition(there);
+            let mut announcement = Announcement::taken_over(now, interfaces.to_vec(), there, &self.manner);
+            if adopted {
+                announcement.renewed = self.adopted_renewed;
+            }
+            // Nobody else has it on this machine.
+            let _none = self.put_on(ip, &mut announcement, &missing, Why::Begins);
+            announcement
         };
         self.announcements.insert(ip, announcement);
         self.oldest.get_or_insert(now);
         self.agenda.set_first(ip);
         self.watch_due = Some(now);
+        let announced = self.settled(ip, told);
         // Whoever announces many leaves no time for it between them.
         self.work_off(Instant::now());
-        Ok(self.announced(ip))
+        announced
     }
 
-    /// Withdraws an address: this machine answers for it no more when this returns.
+    /// Waits for the kernel for a moment, and returns what became of an address by then in place of events about it from the place `told` on.
+    fn settled(&mut self, ip: IpAddr, told: usize) -> Result<Announced, AnnounceError> {
+        self.kernel_changes.settle();
+        self.take_in_changes();
+        let mut failed = None;
+        for event in self.events.split_off(told) {
+            match event {
+                Layer2Event::Failed(error) if error.ip() == Some(ip) => failed = Some(error),
+                Layer2Event::Announced { ip: announced } if announced == ip => {}
+                event => self.events.push_back(event),
+            }
+        }
+        failed.map_or_else(|| Ok(self.announced(ip)), Err)
+    }
+
+    /// Withdraws an address: this process answers for it no more when this returns, and keeps the kernel from it until the address is off, which is
+    /// waited for for a moment at most.
     pub fn withdraw(&mut self, ip: IpAddr) {
         self.withdraw_these(&[ip]);
     }
@@ -316,13 +347,16 @@ impl Layer2 {
     }
 
     /// Says until when the addresses are surely this machine's, for whoever learns from others whose they are. Once it has been
-    /// called, nothing is answered later than that until it is called again: a process that stood still would speak of what it had.
+    /// called, nothing is answered or put on later than that until it is called again: a process that stood still would speak of what it had.
     pub fn trust_until(&mut self, until: Instant) {
         self.trusted_until = Some(until);
+        self.kernel_changes.trust_until(until);
     }
 
-    /// Renews nothing any more, from when this returns: a successor on this machine may take addresses off.
+    /// Changes and renews nothing any more, from when this returns: a successor on this machine may put addresses on and take them off. It has to
+    /// take off what was to be.
     pub fn stop_renewing(&mut self) {
+        self.kernel_changes.abandon();
         self.renewals.end();
     }
 
@@ -335,6 +369,9 @@ impl Layer2 {
 
     fn announced(&self, ip: IpAddr) -> Announced {
         match self.announcements.get(&ip) {
+            Some(present) if present.is_on() && present.links.is_empty() && !present.pending.is_empty() => {
+                Announced::Soon(self.names(&present.pending.keys().copied().collect::<Vec<_>>()))
+            }
             Some(present) if present.is_on() => Announced::Now(self.names(&present.links)),
             present => Announced::AfterProbe(present.map_or_else(Vec::new, |p| self.names(&p.links))),
         }
@@ -369,6 +406,8 @@ impl Layer2 {
     fn poll(&mut self, now: Instant) {
         self.lapse(now);
         self.follow_notifications_or_warn();
+        self.kernel_changes.settle();
+        self.take_in_changes();
         if let Some(error) = self.kernel_answers.take_outcome() {
             self.events.push_back(Layer2Event::KernelAnswers(error));
         }
@@ -404,6 +443,7 @@ impl Layer2 {
             ready = self.notifications.ready() => ready,
             ready = self.packets.ready(), if trusted => ready,
             () = self.kernel_answers.changed() => Ok(()),
+            () = self.kernel_changes.changed() => Ok(()),
             () = self.renewals.changed() => Ok(()),
         }
     }
@@ -419,7 +459,7 @@ impl Layer2 {
                 Step::Probe => self.send_each(ip, |mac| vec![probe(mac, ip)]),
                 Step::Announce => self.send_each(ip, |mac| announcements(mac, ip)),
                 Step::ConflictOver => self.events.push_back(Layer2Event::ConflictOver { ip }),
-                Step::PutOn { after_conflict } => self.put_on_after_probe(ip, now, after_conflict),
+                Step::PutOn { after_conflict } => self.put_on_after_probe(ip, after_conflict),
             }
         }
         self.schedule(ip);
@@ -429,19 +469,11 @@ impl Layer2 {
         self.agenda.set(ip, self.announcements.get(&ip).and_then(|one| one.due(&self.manner)));
     }
 
-    fn put_on_after_probe(&mut self, ip: IpAddr, now: Instant, after_conflict: bool) {
-        let Some(announcement) = self.announcements.get(&ip) else { return };
-        let links = announcement.links.clone();
-        let event = match self.put_on(ip, &links) {
-            Ok(()) if after_conflict => Layer2Event::ConflictOver { ip },
-            Ok(()) => Layer2Event::Announced { ip },
-            Err(error) => {
-                self.announcements.remove(&ip);
-                Layer2Event::Failed(error)
-            }
-        };
-        self.events.push_back(event);
-        self.watch_due = Some(now);
+    fn put_on_after_probe(&mut self, ip: IpAddr, after_conflict: bool) {
+        let Some(mut announcement) = self.announcements.remove(&ip) else { return };
+        let links = announcement.take_links();
+        let error = self.put_on(ip, &mut announcement, &links, Why::Probed { after_conflict });
+        self.keep(ip, announcement, error);
     }
 
     /// Sends the frames of an address out of each of its links.
@@ -513,8 +545,11 @@ impl Layer2 {
             Verdict::Defend => ConflictAnswer::Defended,
             Verdict::NotAnnounced => ConflictAnswer::NotAnnounced,
             Verdict::Withdraw | Verdict::GiveWay => {
-                let links = self.announcements.get(&ip).map_or_else(Vec::new, |one| one.links.clone());
-                self.take_off(&links.into_iter().map(|link| (ip, link)).collect::<Vec<_>>());
+                if let Some(announcement) = self.announcements.get_mut(&ip) {
+                    let links = announcement.take_links();
+                    announcement.links.clone_from(&links);
+                    self.take_off(&links.into_iter().map(|link| (ip, link)).collect::<Vec<_>>());
+                }
                 self.watch_due = Some(Instant::now());
                 if verdict == Verdict::GiveWay {
                     ConflictAnswer::LeftToGateway
@@ -534,6 +569,10 @@ impl Layer2 {
         }
         let mut watched = [Watched::default(); 2];
         let mut answered = [BTreeSet::new(), BTreeSet::new()];
+        // This process answers for them no more, and the kernel is not to either.
+        for (ip, link) in self.kernel_changes.still_on() {
+            answered[family(ip)].insert((ip, link));
+        }
         for (ip, announcement) in &self.announcements {
             watched[family(*ip)].add(*ip);
             if announcement.is_on() {
@@ -547,6 +586,17 @@ impl Layer2 {
         }
         self.kernel_answers.suppress(answered, now);
         self.watch_due = self.kernel_answers.due();
+    }
+}
+
+impl Drop for Layer2 {
+    fn drop(&mut self) {
+        self.kernel_changes.end();
+        if self.kernel_changes.take_removed() {
+            let now = Instant::now();
+            self.watch_due = Some(now);
+            self.watch(now);
+        }
     }
 }
 

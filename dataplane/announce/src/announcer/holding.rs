@@ -109,9 +109,9 @@ impl Holdings {
                 let error = "no interface that is up has a subnet that contains it".to_owned();
                 Here::Failed { error }
             }
-            Ok(Announced::Now(interfaces) | Announced::AfterProbe(interfaces)) => {
-                Here::Announced { interfaces }
-            }
+            Ok(
+                Announced::Now(interfaces) | Announced::AfterProbe(interfaces) | Announced::Soon(interfaces),
+            ) => Here::Announced { interfaces },
             Err(error) => {
                 if probe {
                     self.unprobed.insert(ip);
@@ -234,6 +234,7 @@ impl Holdings {
 
     /// Tries again what has failed, and looks where the rest is now.
     pub(super) fn retry(&mut self) {
+        self.layer2.complete();
         let all: Vec<(IpAddr, bool)> =
             self.held.iter().map(|(ip, here)| (*ip, matches!(here, Here::Failed { .. }))).collect();
         for (ip, failed) in all {

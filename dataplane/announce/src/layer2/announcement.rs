@@ -1,6 +1,7 @@
 //! The state of one announced address: what it does next, and what it does when somebody else says that the address is theirs.
 //! No clock, no socket.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -104,12 +105,36 @@ pub(super) struct Manner {
     pub(super) on_conflict: OnConflict,
 }
 
+/// A request to put an address on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pending {
+    pub(super) ticket: u64,
+    pub(super) why: Why,
+}
+
+/// Why an address is put on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// A new announcement.
+    Begins,
+    /// No machine answered a probe. `after_conflict`: one had it before.
+    Probed { after_conflict: bool },
+    /// Another link takes it, beside the others or in place of one.
+    Moves,
+    /// Somebody has removed it.
+    Lost,
+}
+
 /// One address.
 pub(super) struct Announcement {
     /// The only interfaces on which it may be; empty = all.
     pub(super) interfaces: Vec<Arc<str>>,
     /// The links on which it is, or is to be when it is not disputed.
     pub(super) links: Vec<u32>,
+    /// The links on which the kernel is putting it.
+    pub(super) pending: BTreeMap<u32, Pending>,
+    /// The log says that a link has not taken it.
+    pub(super) incomplete: bool,
     /// When its lifetime was renewed last.
     pub(super) renewed: Instant,
     phase: Phase,
@@ -153,6 +178,8 @@ impl Announcement {
         Self {
             interfaces,
             links,
+            pending: BTreeMap::new(),
+            incomplete: false,
             renewed: now,
             phase,
             extra: None,
@@ -248,6 +275,29 @@ impl Announcement {
         }
         self.phase = Phase::Announcing { since, round };
         due.then_some(Step::Announce)
+    }
+
+    /// Whether it is neither on a link, nor about to be.
+    pub(super) fn is_nowhere(&self) -> bool {
+        self.links.is_empty() && self.pending.is_empty()
+    }
+
+    /// Notes that it is on a link.
+    pub(super) fn add(&mut self, link: u32) {
+        if !self.links.contains(&link) {
+            self.links.push(link);
+            self.links.sort_unstable();
+        }
+    }
+
+    /// Takes the links on which it is, or may be in a moment.
+    pub(super) fn take_links(&mut self) -> Vec<u32> {
+        let pending = std::mem::take(&mut self.pending).into_keys();
+        let mut links = std::mem::take(&mut self.links);
+        links.extend(pending);
+        links.sort_unstable();
+        links.dedup();
+        links
     }
 
     /// Begins to announce again: where it was put on is new, or somebody had taken it off.

@@ -6,14 +6,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::libc;
-use tracing::{debug, warn};
+use tracing::warn;
 
-use super::kernel_address::{identity, message};
+use super::announcement::{Announcement, Pending, Why};
+use super::kernel_address::message;
+use super::kernel_changes::{Addition, How, Outcome};
 use super::links::{Change, Links, Subnet, containing};
-use super::netlink::{BATCH, Notified};
+use super::netlink::Notified;
 use super::{AnnounceError, Layer2, Layer2Event, settings};
 
 /// An address counts as gone this much before its time: the kernel is a fiftieth of a second early
@@ -33,13 +34,19 @@ impl Layer2 {
         }
         for (ip, announcement) in &mut self.announcements {
             if announcement.is_on() && !announcement.links.is_empty() {
-                all.entry(*ip).or_default().extend(&announcement.links);
+                // One that somebody has removed may be somebody else's now.
+                let ours = |link: &&u32| !announcement.pending.contains_key(link);
+                all.entry(*ip).or_default().extend(announcement.links.iter().filter(ours));
             } else {
                 // What is not on an interface does not lapse.
                 announcement.renewed = now;
             }
         }
-        for (ip, links) in all {
+        for (ip, mut links) in all {
+            links.retain(|&link| !self.links.foreign_on(ip, link));
+            if links.is_empty() {
+                continue;
+            }
             let additions = links.into_iter().map(|link| self.addition(ip, link)).collect();
             self.renewals.ask(ip, additions, now);
         }
@@ -97,9 +104,7 @@ impl Layer2 {
         for ip in ips {
             self.agenda.set(*ip, None);
             let Some(announcement) = self.announcements.remove(ip) else { continue };
-            if announcement.is_on() {
-                on.extend(announcement.links.iter().map(|&link| (*ip, link)));
-            }
+            on.extend(links_of(&announcement).into_iter().map(|link| (*ip, link)));
         }
         self.take_off(&on);
         let now = Instant::now();
@@ -108,68 +113,142 @@ impl Layer2 {
         self.watch(now);
     }
 
-    /// Puts an address on links. It fails only if no link takes it.
-    pub(super) fn put_on(&mut self, ip: IpAddr, links: &[u32]) -> Result<(), AnnounceError> {
-        let mut failed = None;
-        let mut on = false;
-        for &link in links {
-            match self.put_on_link(ip, link) {
-                Ok(()) => on = true,
-                Err(error) => failed = Some((link, error)),
-            }
+    /// Has the kernel put an address on links, unless it is somebody else's on this machine.
+    pub(super) fn put_on(
+        &mut self,
+        ip: IpAddr,
+        announcement: &mut Announcement,
+        links: &[u32],
+        why: Why,
+    ) -> Option<AnnounceError> {
+        if links.is_empty() {
+            return None;
+        }
+        if let Some(holder) = self.links.holder(ip) {
+            announcement.links.retain(|link| !links.contains(link));
+            return Some(AnnounceError::NotOurs { ip, interface: self.links.name(holder) });
         }
         for &link in links {
-            self.check_settings(link);
+            self.ask(ip, announcement, link, why, How::New);
         }
-        match failed {
-            None => Ok(()),
-            Some((link, source)) if on => {
-                warn!(%ip, interface = %self.links.name(link), error = %source, "an address cannot be put on this interface");
-                Ok(())
+        None
+    }
+
+    fn ask(&mut self, ip: IpAddr, announcement: &mut Announcement, link: u32, why: Why, how: How) {
+        let ticket = self.kernel_changes.ticket();
+        announcement.pending.insert(link, Pending { ticket, why });
+        // One that somebody has removed is not to live longer by it.
+        let until = (why == Why::Lost).then(|| announcement.renewed + self.manner.lifetime - CERTAIN);
+        let message = self.addition(ip, link);
+        self.kernel_changes.put_on(Addition { ip, link, ticket, message, how, until });
+    }
+
+    /// Keeps an announcement, unless it failed and is nowhere.
+    pub(super) fn keep(&mut self, ip: IpAddr, mut announcement: Announcement, error: Option<AnnounceError>) {
+        match error {
+            Some(error) if announcement.is_nowhere() => {
+                self.agenda.set(ip, None);
+                self.watch_due = Some(Instant::now());
+                self.events.push_back(Layer2Event::Failed(error));
+                return;
             }
-            Some((link, source)) => {
+            Some(error) if !announcement.incomplete => {
+                announcement.incomplete = true;
+                warn!(%error, "an address is not on all interfaces");
+            }
+            Some(_) | None => {}
+        }
+        self.announcements.insert(ip, announcement);
+    }
+
+    /// Takes in what the kernel has changed.
+    pub(super) fn take_in_changes(&mut self) {
+        let outcomes = self.kernel_changes.take_outcomes();
+        if self.kernel_changes.take_removed() {
+            self.watch_due = Some(Instant::now());
+        }
+        if outcomes.is_empty() {
+            return;
+        }
+        // By then it is known whose an address is that was there.
+        self.follow_notifications_or_warn();
+        for outcome in outcomes {
+            let ip = outcome.ip;
+            if let Some(mut announcement) = self.announcements.remove(&ip) {
+                let error = self.take_in(outcome, &mut announcement);
+                self.keep(ip, announcement, error);
+            }
+        }
+    }
+
+    /// Takes in what became of one addition; returns why it failed.
+    fn take_in(&mut self, outcome: Outcome, announcement: &mut Announcement) -> Option<AnnounceError> {
+        let Outcome { ip, link, ticket, begun, result } = outcome;
+        // It is not to be there any more, or was put behind others.
+        let why = announcement.pending.get(&link).filter(|one| one.ticket == ticket)?.why;
+        announcement.pending.remove(&link);
+        let taken = |error: &io::Error| error.raw_os_error() == Some(libc::EEXIST);
+        match result {
+            Ok(()) => self.note_on(ip, announcement, link, why, begun),
+            Err(error) if taken(&error) && self.links.ours_on(ip, link) => {
+                if why != Why::Lost {
+                    self.ask(ip, announcement, link, why, How::Again);
+                }
+            }
+            // The link or its subnet is gone, which a notification reports as well, or it is renewed before long.
+            Err(error) if why == Why::Lost && !taken(&error) => {}
+            Err(source) => {
+                announcement.links.retain(|one| *one != link);
                 let interface = self.links.name(link);
-                let taken = source.raw_os_error() == Some(libc::EEXIST);
-                Err(if taken {
+                return Some(if taken(&source) {
                     AnnounceError::NotOurs { ip, interface }
                 } else {
                     AnnounceError::Refused { ip, interface, source }
-                })
+                });
             }
+        }
+        None
+    }
+
+    /// Notes that an address is on a link now.
+    fn note_on(&mut self, ip: IpAddr, announcement: &mut Announcement, link: u32, why: Why, begun: Instant) {
+        let first = announcement.links.is_empty();
+        if first {
+            announcement.renewed = begun;
+        }
+        announcement.add(link);
+        announcement.incomplete = false;
+        self.check_settings(link);
+        let now = Instant::now();
+        announcement.restart(now);
+        self.agenda.set_first(ip);
+        self.watch_due = Some(now);
+        match why {
+            Why::Lost => {
+                self.events.push_back(Layer2Event::AddressLost { ip, interface: self.links.name(link) });
+            }
+            Why::Probed { after_conflict: true } if first => {
+                self.events.push_back(Layer2Event::ConflictOver { ip });
+            }
+            Why::Begins | Why::Probed { .. } if first => {
+                self.events.push_back(Layer2Event::Announced { ip });
+            }
+            Why::Begins | Why::Probed { .. } | Why::Moves => {}
         }
     }
 
-    fn put_on_link(&mut self, ip: IpAddr, link: u32) -> io::Result<()> {
-        let outcome = self.requests.change(self.addition(ip, link), NLM_F_CREATE | NLM_F_EXCL);
-        let ours = || self.links.ours_on(ip, link);
-        match outcome {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) && ours() => {
-                self.requests.change(self.addition(ip, link), NLM_F_CREATE | NLM_F_REPLACE)
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// Takes addresses off links; one that is not there is no error.
+    /// Has the kernel take addresses off links, and waits for that for a moment at most. One that is not there is no error.
     pub(super) fn take_off(&mut self, addresses: &[(IpAddr, u32)]) {
-        for part in addresses.chunks(BATCH) {
-            self.remove(part);
-            self.follow_notifications_or_warn();
-        }
+        self.leave(addresses);
+        self.kernel_changes.settle();
+        self.follow_notifications_or_warn();
     }
 
-    /// Has the kernel remove up to `BATCH` addresses, and renews none of them any more.
-    fn remove(&mut self, addresses: &[(IpAddr, u32)]) {
-        self.renewals.forget(addresses.iter().map(|(ip, _)| *ip));
-        self.change_all(addresses.iter().map(|&(ip, link)| removal(ip, link)).collect(), 0);
-    }
-
-    fn change_all(&mut self, requests: Vec<RouteNetlinkMessage>, flags: u16) {
-        match self.requests.change_all(requests, flags) {
-            // The link or the address is gone, which a notification reports as well.
-            Ok(failed) => failed.iter().for_each(|(_, error)| debug!(%error, "an address cannot be changed")),
-            Err(error) => warn!(%error, "addresses cannot be changed"),
-        }
+    /// Has the kernel take addresses off links, but for those that are somebody else's.
+    fn leave(&mut self, addresses: &[(IpAddr, u32)]) {
+        self.kernel_changes.cancel(addresses);
+        let ours = addresses.iter().copied().filter(|&(ip, link)| !self.links.foreign_on(ip, link));
+        self.kernel_changes.take_off(ours.collect());
     }
 
     fn addition(&self, ip: IpAddr, link: u32) -> RouteNetlinkMessage {
@@ -233,22 +312,23 @@ impl Layer2 {
         all.filter(|&(ip, link)| !self.links.ours_on(ip, link)).collect()
     }
 
-    /// Puts an address on again that somebody has removed. That it was removed may be an old story (it was renewed since): then the
-    /// kernel says that it is there.
+    /// Puts an address on again that somebody has removed. That it was removed may be an old story: it was renewed since.
     fn restore(&mut self, ip: IpAddr, link: u32) {
-        let now = Instant::now();
         let certain = self.manner.lifetime - CERTAIN;
-        let Some(announcement) = self.announcements.get(&ip) else { return };
-        if !announcement.is_on()
-            || !announcement.links.contains(&link)
-            || now >= announcement.renewed + certain
-        {
+        if self.links.ours_on(ip, link) {
             return;
         }
-        if self.requests.change(self.addition(ip, link), NLM_F_CREATE | NLM_F_EXCL).is_ok() {
-            self.events.push_back(Layer2Event::AddressLost { ip, interface: self.links.name(link) });
-            self.announce_anew(ip, now);
+        let now = Instant::now();
+        let holds = |one: &Announcement| {
+            let waits = one.pending.contains_key(&link) || now >= one.renewed + certain;
+            one.is_on() && one.links.contains(&link) && !waits
+        };
+        if !self.announcements.get(&ip).is_some_and(holds) {
+            return;
         }
+        let Some(mut announcement) = self.announcements.remove(&ip) else { return };
+        let error = self.put_on(ip, &mut announcement, &[link], Why::Lost);
+        self.keep(ip, announcement, error);
     }
 
     /// Puts the IPv4 addresses of a link behind one of the host that is new there: the first is the source address where a route names
@@ -258,11 +338,10 @@ impl Layer2 {
             .announcements
             .iter()
             .filter(|(ip, one)| ip.is_ipv4() && one.is_on() && one.links.contains(&link));
-        let ips: Vec<IpAddr> = on.map(|(ip, _)| *ip).collect();
-        for part in ips.chunks(BATCH / 2) {
-            let requests = part.iter().flat_map(|&ip| [removal(ip, link), self.addition(ip, link)]);
-            // The flags of an addition that excludes mean something else to a removal (NLM_F_BULK in linux/netlink.h).
-            self.change_all(requests.collect(), NLM_F_CREATE);
+        let ips: Vec<IpAddr> = on.map(|(ip, _)| *ip).filter(|&ip| self.links.ours_on(ip, link)).collect();
+        for ip in ips {
+            let (ticket, message) = (self.kernel_changes.ticket(), self.addition(ip, link));
+            self.kernel_changes.put_on(Addition { ip, link, ticket, message, how: How::Last, until: None });
         }
     }
 
@@ -292,7 +371,7 @@ impl Layer2 {
         }
         for (link, addresses) in lost {
             let interface = names.get(&link).map_or_else(|| self.links.name(link), Arc::clone);
-            let stranded = |ip: &IpAddr| self.announcements.get(ip).is_some_and(|one| one.links.is_empty());
+            let stranded = |ip: &IpAddr| self.announcements.get(ip).is_some_and(Announcement::is_nowhere);
             let stranded = addresses.iter().copied().filter(stranded).collect();
             self.events.push_back(Layer2Event::InterfaceLost { interface, addresses, stranded });
         }
@@ -302,28 +381,35 @@ impl Layer2 {
 
     /// Puts an address where it belongs now; returns the links on which it no longer is.
     pub(super) fn place(&mut self, ip: IpAddr) -> Vec<u32> {
-        let Some(announcement) = self.announcements.get_mut(&ip) else { return Vec::new() };
+        let Some(mut announcement) = self.announcements.remove(&ip) else { return Vec::new() };
         let links: Vec<u32> = containing(&self.subnets, ip, &announcement.interfaces)
             .iter()
             .map(|subnet| subnet.link)
             .collect();
-        let before = std::mem::replace(&mut announcement.links, links.clone());
-        if !announcement.is_on() {
-            return Vec::new();
-        }
-        let gone: Vec<u32> = before.iter().copied().filter(|link| !links.contains(link)).collect();
-        let new: Vec<u32> = links.into_iter().filter(|link| !before.contains(link)).collect();
-        if !gone.is_empty() || !new.is_empty() {
-            self.watch_due = Some(Instant::now());
-        }
-        gone.iter().for_each(|&link| self.remove(&[(ip, link)]));
-        if !new.is_empty() {
-            match self.put_on(ip, &new) {
-                Ok(()) => self.announce_anew(ip, Instant::now()),
-                Err(error) => self.events.push_back(Layer2Event::Failed(error)),
+        let (mut gone, mut error) = (Vec::new(), None);
+        if announcement.is_on() {
+            let before = links_of(&announcement);
+            gone.extend(before.iter().copied().filter(|link| !links.contains(link)));
+            let new: Vec<u32> = links.into_iter().filter(|link| !before.contains(link)).collect();
+            announcement.links.retain(|link| !gone.contains(link));
+            announcement.pending.retain(|link, _| !gone.contains(link));
+            if !gone.is_empty() {
+                self.watch_due = Some(Instant::now());
+                self.leave(&gone.iter().map(|&link| (ip, link)).collect::<Vec<_>>());
             }
+            error = self.put_on(ip, &mut announcement, &new, Why::Moves);
+        } else {
+            announcement.links = links;
         }
+        self.keep(ip, announcement, error);
         gone
+    }
+
+    /// Tries again to put announced addresses on links that have not taken them.
+    pub(crate) fn complete(&mut self) {
+        for ip in self.announcements.keys().copied().collect::<Vec<_>>() {
+            self.place(ip);
+        }
     }
 
     /// Neighbours keep the address that a link had before.
@@ -356,6 +442,8 @@ impl Layer2 {
     }
 }
 
-fn removal(ip: IpAddr, link: u32) -> RouteNetlinkMessage {
-    RouteNetlinkMessage::DelAddress(identity(ip, link))
+/// The links on which an address is, or may be in a moment.
+fn links_of(announcement: &Announcement) -> Vec<u32> {
+    let on = announcement.links.iter().filter(|_| announcement.is_on());
+    on.chain(announcement.pending.keys()).copied().collect::<BTreeSet<u32>>().into_iter().collect()
 }

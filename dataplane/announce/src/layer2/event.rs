@@ -17,6 +17,8 @@ pub enum Announced {
     Now(Vec<Arc<str>>),
     /// Once probes on these interfaces are not answered: `Layer2Event::Announced` or `Layer2Event::Conflict` follows.
     AfterProbe(Vec<Arc<str>>),
+    /// Once the kernel has put it on these interfaces, which takes long: `Layer2Event::Announced` or `Layer2Event::Failed` follows.
+    Soon(Vec<Arc<str>>),
 }
 
 /// Why an address is not announced.
@@ -94,7 +96,7 @@ pub enum ConflictAnswer {
 /// Event of announced addresses.
 #[derive(Debug)]
 pub enum Layer2Event {
-    /// Nobody had the address when it was probed; it is announced now.
+    /// Nobody had the address when it was probed, or the kernel has put it on at last; it is announced now.
     Announced {
         /// The address.
         ip: IpAddr,
@@ -139,7 +141,7 @@ pub enum Layer2Event {
         /// The interface.
         interface: Arc<str>,
     },
-    /// An address that should be on an interface now cannot be put there.
+    /// An address that should be on an interface now cannot be put there. It is announced nowhere, and not tried again.
     Failed(AnnounceError),
     /// `refresh` was called so late that the kernel may have removed these addresses, and others may have them. They were
     /// withdrawn; announce them again if they still belong here.

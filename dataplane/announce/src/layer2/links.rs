@@ -149,6 +149,11 @@ impl Links {
         self.addresses.get(&(ip, link, full_prefix(ip))).is_some_and(|address| address.ours)
     }
 
+    /// Whether the address is on this link, and somebody else's.
+    pub(super) fn foreign_on(&self, ip: IpAddr, link: u32) -> bool {
+        self.addresses.get(&(ip, link, full_prefix(ip))).is_some_and(|address| !address.ours)
+    }
+
     /// The link on which the address is somebody else's.
     pub(crate) fn holder(&self, ip: IpAddr) -> Option<u32> {
         let mut range = self.addresses.range((ip, 0, 0)..=(ip, u32::MAX, u8::MAX));

@@ -99,6 +99,8 @@ impl Requests {
         flags: u16,
     ) -> io::Result<Vec<(usize, io::Error)>> {
         debug_assert!(requests.len() <= BATCH);
+        #[cfg(test)]
+        slowness::wait(requests.len());
         let first = self.sequence.wrapping_add(1);
         let last = self.send(requests, flags)?;
         let mut failed = Vec::new();
@@ -220,6 +222,25 @@ pub(super) fn parse<M: NetlinkDeserializable>(mut bytes: &[u8]) -> Vec<NetlinkMe
         bytes = bytes.get(length.next_multiple_of(ALIGNMENT)..).unwrap_or_default();
     }
     messages
+}
+
+/// Lets each change wait, as it does for the kernel's lock where Pods come and go.
+#[cfg(test)]
+pub(crate) mod slowness {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    static MILLISECONDS: AtomicU64 = AtomicU64::new(0);
+
+    /// Has each change of this process take so many milliseconds from now on.
+    pub(crate) fn set(milliseconds: u64) {
+        MILLISECONDS.store(milliseconds, Ordering::Relaxed);
+    }
+
+    pub(super) fn wait(changes: usize) {
+        let each = Duration::from_millis(MILLISECONDS.load(Ordering::Relaxed));
+        sheave_test_support::patience::let_pass(each * changes as u32);
+    }
 }
 
 #[cfg(test)]

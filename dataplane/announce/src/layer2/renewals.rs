@@ -2,7 +2,7 @@
 //!
 //! The kernel changes addresses under a lock of the whole machine, for all network namespaces (`rtnl_lock` in net/core/rtnetlink.c). Where
 //! Pods come and go, a request waits for it for a tenth of a second and more, and heartbeats must not wait with it. What is put on or
-//! taken off is rare, and whoever does that waits.
+//! taken off waits on another thread (`kernel_changes`), so that the lifetime of the others does not end meanwhile.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,6 +25,11 @@ const LATEST: Duration = Duration::from_secs(1);
 
 /// Handle of the thread, which ends with it.
 pub(super) struct Renewals {
+    shared: Arc<Renewing>,
+}
+
+/// Part of the handle for whoever takes addresses off.
+pub(super) struct Forgetting {
     shared: Arc<Renewing>,
 }
 
@@ -160,13 +165,9 @@ impl Renewals {
         self.shared.renewed.notified().await;
     }
 
-    /// Does not renew these addresses until that is asked for again. None is renewed any more when this returns, so they may be taken off.
-    pub(super) fn forget(&self, ips: impl IntoIterator<Item = IpAddr>) {
-        let mut queue = self.shared.queue();
-        for ip in ips {
-            queue.due.remove(&ip);
-        }
-        self.shared.settle(queue);
+    /// For whoever takes addresses off.
+    pub(super) fn forgetting(&self) -> Forgetting {
+        Forgetting { shared: Arc::clone(&self.shared) }
     }
 
     /// Renews nothing any more, from when this returns.
@@ -174,6 +175,17 @@ impl Renewals {
         let mut queue = self.shared.queue();
         queue.due.clear();
         queue.ended = true;
+        self.shared.settle(queue);
+    }
+}
+
+impl Forgetting {
+    /// Does not renew these addresses until that is asked for again. None is renewed any more when this returns, so they may be taken off.
+    pub(super) fn forget(&self, ips: impl IntoIterator<Item = IpAddr>) {
+        let mut queue = self.shared.queue();
+        for ip in ips {
+            queue.due.remove(&ip);
+        }
         self.shared.settle(queue);
     }
 }
@@ -220,7 +232,7 @@ mod tests {
         let (began, begins) = std::sync::mpsc::channel();
         let forgetting = std::thread::spawn(move || {
             began.send(()).unwrap();
-            renewals.forget([ip(3)]);
+            renewals.forgetting().forget([ip(3)]);
             renewals
         });
         begins.recv().unwrap();

@@ -6,6 +6,7 @@ use sheave_test_support as support;
 
 mod cases;
 mod conflicts;
+mod foreign;
 mod interfaces;
 mod last_word;
 mod network;

@@ -170,8 +170,15 @@ impl Gateway {
     }
 
     pub(crate) fn announce(&self, ip: IpAddr) {
-        let announced = self.try_announce(ip, false).unwrap();
-        assert!(matches!(announced, Announced::Now(_)), "{announced:?}");
+        match self.try_announce(ip, false).unwrap() {
+            Announced::Now(_) => {}
+            // The machine is busy with other things.
+            Announced::Soon(_) => self.event("the announcement", |event| match event {
+                Layer2Event::Announced { ip: announced } => (*announced == ip).then_some(()),
+                _ => None,
+            }),
+            Announced::AfterProbe(interfaces) => panic!("{ip} is probed on {interfaces:?}"),
+        }
     }
 
     pub(crate) fn try_announce(&self, ip: IpAddr, probe: bool) -> Result<Announced, AnnounceError> {

