@@ -26,7 +26,7 @@ pub use self::pinned::{Pinned, hashed_by_kernel, pinned_by_kernel};
 use self::ruleset::Ruleset;
 use self::traffic::TrafficSink;
 pub(crate) use self::traffic::take_in;
-use self::udp_flows::UdpFrontend;
+use self::udp_flows::CarriedUdpFrontend;
 use self::writer::{Change, Writer};
 use crate::select::ActiveTable;
 
@@ -62,7 +62,7 @@ pub(crate) enum Proxying {
 }
 
 /// The kernel of this network namespace, or of a test.
-pub(crate) trait Kernel: Send + Sync {
+pub(crate) trait RulesetSource: Send + Sync {
     /// The ruleset, of which nothing is changed yet.
     fn open(&self) -> Box<dyn Ruleset>;
     /// Whether an earlier process has left tables.
@@ -71,7 +71,7 @@ pub(crate) trait Kernel: Send + Sync {
 
 /// The frontends that the kernel is to carry, and the thread that tells it.
 pub(crate) struct KernelPath {
-    kernel: Box<dyn Kernel>,
+    kernel: Box<dyn RulesetSource>,
     seen: Arc<TrafficSink>,
     /// How long connections of a frontend that has left go on.
     drain: Duration,
@@ -98,7 +98,12 @@ pub(crate) struct KernelPath {
 
 impl KernelPath {
     /// Installs nothing until a frontend asks for it. `seen` receives what the kernel sees of the traffic.
-    pub(crate) fn new(kernel: Box<dyn Kernel>, seen: Arc<TrafficSink>, drain: Duration, held: bool) -> Self {
+    pub(crate) fn new(
+        kernel: Box<dyn RulesetSource>,
+        seen: Arc<TrafficSink>,
+        drain: Duration,
+        held: bool,
+    ) -> Self {
         Self {
             kernel,
             seen,
@@ -231,7 +236,7 @@ impl KernelPath {
                 self.stages.remove(&addr);
             }
             if addr.protocol == Protocol::Udp {
-                let udp = frontend.map(|frontend| UdpFrontend {
+                let udp = frontend.map(|frontend| CarriedUdpFrontend {
                     serving: frontend.serving().map(EndpointAddr::socket_addr).collect(),
                     sources: Arc::clone(&frontend.spec().source_ranges),
                 });

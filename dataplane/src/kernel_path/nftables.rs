@@ -8,7 +8,7 @@ use sheave_kernel::ruleset::{Changes, Element, Family};
 use sheave_kernel::{Flows, KernelTable, LeftOver, Obstacle, Options, Plan, TranslatedFlow, obstacles};
 use sheave_model::FrontendAddr;
 
-use super::Kernel;
+use super::RulesetSource;
 use super::errors::{KernelPathError, KernelPathErrors};
 use super::ruleset::Ruleset;
 use crate::namespace_lock::{Locked, NamespaceLock, NamespaceLockError};
@@ -25,7 +25,7 @@ pub struct KernelPathOptions {
     pub state_dir: PathBuf,
 }
 
-impl Kernel for KernelPathOptions {
+impl RulesetSource for KernelPathOptions {
     fn open(&self) -> Box<dyn Ruleset> {
         Box::new(Tables { options: self.clone(), lock: None, table: None })
     }

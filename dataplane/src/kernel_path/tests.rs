@@ -66,7 +66,7 @@ impl Fake {
     }
 }
 
-impl super::Kernel for Fake {
+impl super::RulesetSource for Fake {
     fn open(&self) -> Box<dyn Ruleset> {
         Box::new(self.clone())
     }

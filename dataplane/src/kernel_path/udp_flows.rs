@@ -12,12 +12,12 @@ use super::ruleset::Ruleset;
 
 /// Frontend of UDP: its clients, and the endpoints that serve it, whether they get new flows or not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UdpFrontend {
+pub(super) struct CarriedUdpFrontend {
     pub(super) serving: BTreeSet<SocketAddr>,
     pub(super) sources: Arc<SourceRanges>,
 }
 
-impl UdpFrontend {
+impl CarriedUdpFrontend {
     /// Whether some client may use it no more.
     fn is_narrower_than(&self, before: &Self) -> bool {
         let [now, before] = [self, before].map(|it| it.sources.allowed());
@@ -29,7 +29,7 @@ impl UdpFrontend {
 #[derive(Debug)]
 pub(super) struct UdpFlows {
     /// Every frontend of UDP that the table has.
-    frontends: HashMap<FrontendAddr, UdpFrontend>,
+    frontends: HashMap<FrontendAddr, CarriedUdpFrontend>,
     /// Flows that are to end and have not.
     ended: BTreeSet<(FrontendAddr, SocketAddr)>,
     /// Whether all that is tracked is to be compared with the table.
@@ -43,7 +43,7 @@ impl UdpFlows {
     }
 
     /// Takes over frontends; `None` = it has left the table. Flows end whose endpoint serves no more, or whose client may not use it.
-    pub(super) fn follow(&mut self, changes: Vec<(FrontendAddr, Option<UdpFrontend>)>) {
+    pub(super) fn follow(&mut self, changes: Vec<(FrontendAddr, Option<CarriedUdpFrontend>)>) {
         for (addr, now) in changes {
             let before = self.frontends.remove(&addr);
             if let (Some(before), Some(now)) = (&before, &now) {

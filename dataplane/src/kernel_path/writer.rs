@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::errors::{KernelPathError, KernelPathErrors};
 use super::ruleset::Ruleset;
 use super::traffic::{Seen, TrafficSink};
-use super::udp_flows::{UdpFlows, UdpFrontend};
+use super::udp_flows::{CarriedUdpFrontend, UdpFlows};
 
 /// Changes to tell the kernel.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Change {
     /// New values of frontends; `None` = it has left the table.
     pub(super) frontends: Vec<(FrontendAddr, Option<Forwarding>)>,
     /// Frontends of UDP, whether the kernel carries them or not; `None` = it has left the table.
-    pub(super) udp: Vec<(FrontendAddr, Option<UdpFrontend>)>,
+    pub(super) udp: Vec<(FrontendAddr, Option<CarriedUdpFrontend>)>,
     pub(super) internal: Option<Arc<AddressSet>>,
     pub(super) machine: Option<BTreeSet<IpAddr>>,
     /// Frontends whose listener has closed: flows that the proxy had choose anew.

@@ -60,7 +60,7 @@ pub(super) struct Outcome {
 
 /// Handle of the thread, which ends with it.
 pub(super) struct KernelChanges {
-    shared: Arc<Shared>,
+    shared: Arc<SharedChanges>,
     tickets: u64,
     /// Something was asked for that nobody has waited for.
     unsettled: bool,
@@ -70,8 +70,8 @@ pub(super) struct KernelChanges {
 }
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct SharedChanges {
+    queue: Mutex<ChangeQueue>,
     /// The queue has changed.
     changed: Condvar,
     /// Something was done.
@@ -79,7 +79,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Queue {
+struct ChangeQueue {
     removals: BTreeSet<(IpAddr, u32)>,
     additions: VecDeque<Addition>,
     /// Addresses that the kernel is taking off now.
@@ -99,7 +99,7 @@ enum Work {
     Add(Addition),
 }
 
-impl Queue {
+impl ChangeQueue {
     fn is_busy(&mut self) -> bool {
         self.adding || !self.removing.is_empty() || !self.removals.is_empty() || !self.additions.is_empty()
     }
@@ -123,8 +123,8 @@ impl Queue {
     }
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl SharedChanges {
+    fn queue(&self) -> MutexGuard<'_, ChangeQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -199,14 +199,14 @@ impl KernelChanges {
     /// # Errors
     /// Errors of socket(2) and pthread_create(3).
     pub(super) fn start(renewals: Forgetting) -> io::Result<Self> {
-        let (shared, mut requests) = (Arc::<Shared>::default(), Requests::open()?);
+        let (shared, mut requests) = (Arc::<SharedChanges>::default(), Requests::open()?);
         let of_thread = Arc::clone(&shared);
         let work = move || of_thread.work(&mut requests, &renewals);
         std::thread::Builder::new().name("addresses".to_owned()).spawn(work)?;
         Ok(Self::of(shared))
     }
 
-    fn of(shared: Arc<Shared>) -> Self {
+    fn of(shared: Arc<SharedChanges>) -> Self {
         Self { shared, tickets: 0, unsettled: false, window: Instant::now(), waited: Duration::ZERO }
     }
 
@@ -250,7 +250,7 @@ impl KernelChanges {
             (self.window, self.waited) = (now, Duration::ZERO);
         }
         let left = PATIENCE.saturating_sub(self.waited);
-        let waited = self.shared.changed.wait_timeout_while(self.shared.queue(), left, Queue::is_busy);
+        let waited = self.shared.changed.wait_timeout_while(self.shared.queue(), left, ChangeQueue::is_busy);
         drop(waited);
         self.waited += now.elapsed();
     }
@@ -295,7 +295,7 @@ impl KernelChanges {
         queue.additions.clear();
         queue.ended = true;
         self.shared.changed.notify_all();
-        let idle = self.shared.changed.wait_while(queue, Queue::is_busy);
+        let idle = self.shared.changed.wait_while(queue, ChangeQueue::is_busy);
         drop(idle);
     }
 
@@ -305,7 +305,7 @@ impl KernelChanges {
         queue.additions.clear();
         queue.ended = true;
         self.shared.changed.notify_all();
-        drop(self.shared.changed.wait_timeout_while(queue, LAST_REMOVALS, Queue::is_busy));
+        drop(self.shared.changed.wait_timeout_while(queue, LAST_REMOVALS, ChangeQueue::is_busy));
     }
 }
 
