@@ -6,7 +6,8 @@ use std::path::Path;
 use snapbox::Data;
 
 /// All documents for users or contributors.
-pub(crate) const DOCUMENTS: [&str; 28] = [
+pub(crate) const DOCUMENTS: [&str; 29] = [
+    "CHANGELOG.md",
     "README.md",
     "SECURITY.md",
     "benches/README.md",
