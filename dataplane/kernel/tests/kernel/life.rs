@@ -152,12 +152,11 @@ fn what_stands_in_the_way_is_told() {
     assert_eq!(told(), [Obstacle::ForwardDropped { chain: "inet strict forward".to_owned() }]);
 }
 
-/// An entry of connection tracking, as a gateway has it of a client that a frontend sends to an endpoint.
-fn track(host: &Host, protocol: &str, client: &str, service: &str, endpoint: &str, port: u16) {
+/// Makes an entry of connection tracking; `answers` says from where.
+fn track(host: &Host, protocol: &str, client: &str, service: &str, port: u16, answers: &str) {
+    let state = if protocol == "tcp" { "--state ESTABLISHED" } else { "" };
     let line = format!(
-        "-I -p {protocol} -t 60 -s {client} -d {service} -r {endpoint} -q {client} --sport {port} --dport 53 \
-         --reply-port-src 5353 --reply-port-dst {port} {}",
-        if protocol == "tcp" { "--state ESTABLISHED" } else { "" },
+        "-I -p {protocol} -t 60 -s {client} -d {service} --sport {port} --dport 53 {state} {answers}"
     );
     host.finish("conntrack", &Vec::from_iter(line.split_whitespace())).expect_success();
 }
@@ -172,13 +171,18 @@ fn flows_of_endpoints_that_left_end() {
     let host = Host::new("gateway");
     // Connection tracking begins with the hooks.
     let _table = open(&host).unwrap();
+    let insert = |protocol: &str, v6: bool, service: &str, endpoint: &str, port: u16| {
+        let client = if v6 { "fd01::2" } else { "10.1.0.2" };
+        let answers = format!("-r {endpoint} -q {client} --reply-port-src 5353 --reply-port-dst {port}");
+        track(&host, protocol, client, service, port, &answers);
+    };
     for port in 1000..1010 {
-        track(&host, "udp", "10.1.0.2", "192.0.2.1", "10.2.0.2", port);
-        track(&host, "udp", "fd01::2", "2001:db8::1", "fd02::2", port);
+        insert("udp", false, "192.0.2.1", "10.2.0.2", port);
+        insert("udp", true, "2001:db8::1", "fd02::2", port);
     }
-    track(&host, "udp", "10.1.0.2", "192.0.2.2", "10.2.0.2", 3000);
-    track(&host, "udp", "10.1.0.2", "192.0.2.1", "10.2.0.3", 2000);
-    track(&host, "tcp", "10.1.0.2", "192.0.2.1", "10.2.0.2", 1000);
+    insert("udp", false, "192.0.2.2", "10.2.0.2", 3000);
+    insert("udp", false, "192.0.2.1", "10.2.0.3", 2000);
+    insert("tcp", false, "192.0.2.1", "10.2.0.2", 1000);
     assert_eq!(tracked(&host), 23);
     let mut flows = host.run(Flows::open).unwrap();
     let pair = |service: &str, endpoint: &str| {
@@ -194,16 +198,16 @@ fn flows_of_endpoints_that_left_end() {
 fn translated_flows_end_by_their_client_or_endpoint_and_connections_by_their_frontend() {
     let host = Host::new("gateway");
     let _table = open(&host).unwrap();
-    for (client, service, endpoint) in [
-        ("10.1.0.2", "192.0.2.1", "10.2.0.2"),
-        ("10.1.0.3", "192.0.2.1", "10.2.0.2"),
-        ("10.1.0.5", "192.0.2.1", "10.2.0.3"),
-        ("fd01::2", "2001:db8::1", "fd02::2"),
+    for (client, service, answers) in [
+        ("10.1.0.2", "192.0.2.1", "--dst-nat 10.2.0.2:5353"),
+        ("10.1.0.3", "192.0.2.1", "--dst-nat 10.2.0.2:5353"),
+        ("10.1.0.5", "192.0.2.1", "--dst-nat 10.2.0.3:5353"),
+        ("fd01::2", "2001:db8::1", "--dst-nat [fd02::2]:5353"),
         // What is not translated is the proxy's.
-        ("10.1.0.4", "192.0.2.1", "192.0.2.1"),
+        ("10.1.0.4", "192.0.2.1", ""),
     ] {
-        track(&host, "udp", client, service, endpoint, 1000);
-        track(&host, "tcp", client, service, endpoint, 1000);
+        track(&host, "udp", client, service, 1000, answers);
+        track(&host, "tcp", client, service, 1000, answers);
     }
     let mut flows = host.run(Flows::open).unwrap();
     let mut seen = Vec::new();
