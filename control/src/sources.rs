@@ -20,7 +20,7 @@ pub use self::api_source::ApiSource;
 use self::manifests::{FieldLines, FileWatch, Loaded, Origins};
 use self::mass_deletion_guard::HeldKind;
 use self::snapshot::Snapshot;
-use crate::api::kinds::{Services, Slices};
+use crate::api::kinds::{Kind, Services, Slices};
 use crate::api::problem::ObjectRef;
 use crate::api::store::{Change, ControlPlane, Objects, Store};
 
@@ -232,6 +232,22 @@ impl Source {
         match self {
             Self::Files(files) => files.is_listed(),
             Self::Api(api) => api.is_listed() && api.watch().gateway_api_is_listed(),
+        }
+    }
+
+    /// Whether the kind was listed by the source itself, and its objects were taken.
+    pub fn has_listed<K: Kind>(&self) -> bool {
+        match self {
+            Self::Files(files) => files.is_listed(),
+            Self::Api(api) => api.is_listed() && api.watch().has_listed::<K>(),
+        }
+    }
+
+    /// Whether there may be objects of the kind that are not known yet.
+    pub fn awaits<K: Kind>(&self) -> bool {
+        match self {
+            Self::Files(files) => !files.is_listed(),
+            Self::Api(api) => !api.is_listed() || api.watch().awaits::<K>(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A term of leadership: the leader's loop, from changes in the API server to the writes that they require.
 
 mod announcements;
+mod awaited_addresses;
 mod awaiting_karmada;
 mod gateway_failures;
 mod gateway_membership;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use self::announcements::Announcements;
+use self::awaited_addresses::{AwaitedAddresses, KnownGateways};
 use self::gateway_failures::GatewayFailures;
 #[cfg(fuzzing)]
 pub use self::gateway_failures::conditions_by_reports;
@@ -74,8 +76,8 @@ enum ProblemSource {
     Writes(ObjectRef),
     /// Rejected Events.
     Events,
-    /// The Karmada API server, while its first list is pending.
-    Karmada,
+    /// Addresses that are unknown, while the first list of the objects that have them is pending.
+    Awaited,
 }
 
 /// State of one term.
@@ -86,6 +88,7 @@ pub(super) struct LeaderTerm {
     pipeline: Pipeline,
     /// State for the Karmada control plane, if there is one.
     karmada: Option<KarmadaSide>,
+    known_gateways: KnownGateways,
     membership: GatewayMembership,
     /// Problems of the projection and of all other sources.
     problems: ProblemSet<ProblemSource>,
@@ -135,6 +138,7 @@ impl LeaderTerm {
             gateways: options.gateways.clone(),
             pipeline,
             karmada: karmada.map(|karmada| KarmadaSide::start(karmada, options, installation, leadership)),
+            known_gateways: KnownGateways::default(),
             membership: GatewayMembership::new(options.gateways.clone()),
             options: options.clone(),
             problems: ProblemSet::default(),
@@ -225,8 +229,8 @@ impl LeaderTerm {
     }
 
     /// Handles changes in an API server. The Services in them are written even if they look unchanged, because others may have
-    /// undone a write unnoticed. The first list of the Karmada API server makes the addresses of MultiClusterServices known, so a
-    /// new projector checks all addresses again that were assumed to be free.
+    /// undone a write unnoticed. The first list of the Karmada API server makes the addresses of MultiClusterServices known, and the
+    /// first list of Gateways theirs, so a new projector checks all addresses again that were assumed to be free.
     fn on_update(&mut self, update: SourceUpdate) {
         let awaited_karmada = self.awaits_karmada();
         let (mut updated, membership) = (BTreeSet::new(), &mut self.membership);
@@ -236,8 +240,11 @@ impl LeaderTerm {
             statuses.changed(&change);
             membership.admit(change)
         });
-        if awaited_karmada && !self.awaits_karmada() {
+        let knows_karmada = awaited_karmada && !self.awaits_karmada();
+        if knows_karmada {
             tracing::info!("the MultiClusterServices of the Karmada API server are known");
+        }
+        if self.known_gateways.update(&self.pipeline.sources.local) || knows_karmada {
             let projector = Projector::new(self.options.projection.clone());
             let before = std::mem::replace(&mut self.pipeline.projector, projector);
             let gone = before.problems().cloned().collect();
@@ -280,6 +287,14 @@ impl LeaderTerm {
     /// Whether everything in this cluster was listed once.
     fn is_synced(&self) -> bool {
         self.pipeline.sources.local.is_listed()
+    }
+
+    /// Whose addresses are still unknown, if any.
+    fn awaited_addresses(&self) -> Option<AwaitedAddresses> {
+        if self.awaits_karmada() {
+            return Some(AwaitedAddresses::OfKarmada);
+        }
+        (self.known_gateways == KnownGateways::Unknown).then_some(AwaitedAddresses::OfGateways)
     }
 
     /// Whether the addresses of MultiClusterServices are still unknown.
@@ -349,7 +364,7 @@ impl LeaderTerm {
         status.leading = true;
         // The Lease shows this process only after the next read.
         status.leader = Some(self.options.identity.clone());
-        status.synced = self.is_synced() && !self.awaits_karmada();
+        status.synced = self.is_synced() && self.awaited_addresses().is_none();
         status.gateways = self.gateway_failures.gateways().ready;
         status.services = self.pipeline.projector.published();
         status.write_failures = self.write_failures.count();
@@ -408,3 +423,6 @@ async fn changed(own: &mut Option<watch::Receiver<GatewayReport>>) {
         std::future::pending::<()>().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -323,6 +323,21 @@ impl ApiWatch {
             && self.gateway_api_is_listed()
     }
 
+    /// Whether a list of the kind is among the batches so far.
+    pub fn has_listed<K: Kind>(&self) -> bool {
+        self.of::<K>().any(|it| it.is_taken())
+    }
+
+    /// Whether the server may have objects of the kind that no batch has contained yet. Of a kind that it lacks, or has refused for a
+    /// while, nothing is expected.
+    pub fn awaits<K: Kind>(&self) -> bool {
+        self.of::<K>().any(|it| !it.is_taken() && !it.is_absent() && !it.is_refused())
+    }
+
+    fn of<K: Kind>(&self) -> impl Iterator<Item = &Arc<dyn Subscription>> {
+        self.subscriptions.iter().filter(|it| it.row().line == K::ROW.line)
+    }
+
     /// Where to tell it which kinds the controller reads.
     pub fn hints(&self) -> KindHints {
         self.discovery.hints.clone()
@@ -330,7 +345,8 @@ impl ApiWatch {
 
     /// Plurals of the kinds that are read, once it is known which there are.
     pub fn read_kinds(&self) -> Option<BTreeSet<&'static str>> {
-        let followed = || self.subscriptions.iter().filter(|it| it.is_followed()).map(|it| it.plural());
+        let followed =
+            || self.subscriptions.iter().filter(|it| it.is_followed()).map(|it| it.row().resource.plural);
         self.gateway_api_is_listed().then(|| followed().collect())
     }
 
@@ -370,4 +386,4 @@ impl ApiWatch {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

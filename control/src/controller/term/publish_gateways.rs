@@ -161,8 +161,8 @@ impl LeaderTerm {
         let Some((live, conditions)) = self.live_conditions(key, &gateway, outcome) else { return };
         let sets = conditions.sets.clone();
         let desired = DesiredGateway::new(&gateway, conditions, &live);
-        if self.awaits_karmada() && !is_published(&gateway, &desired) {
-            // MultiClusterServices that are not known yet may have these addresses.
+        if self.awaited_addresses().is_some() && !is_published(&gateway, &desired) {
+            // Objects that are not known yet may have these addresses.
             return;
         }
         let subject = GatewayApiSubject::Gateway(gateway, Some(Arc::new(desired)));

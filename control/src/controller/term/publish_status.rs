@@ -20,21 +20,18 @@ use crate::projection::LoadBalancerStatus;
 impl LeaderTerm {
     /// Publishes the desired status of these objects and their Problems, once enough is known.
     pub(super) fn publish(&mut self, touched: BTreeSet<ServiceKey>) {
-        let (first, ready) =
-            (!matches!(self.hold, StartupHold::Over), self.asked_all() && !self.awaits_karmada());
+        let awaited = self.awaited_addresses();
+        let (first, ready) = (!matches!(self.hold, StartupHold::Over), self.asked_all() && awaited.is_none());
         let Some(touched) = self.hold.pass(touched, ready, Instant::now()) else { return };
-        if first && self.awaits_karmada() {
-            tracing::warn!(
-                "the Karmada API server has not been read yet, and MultiClusterServices may have any address: until then Services \
-                 keep their addresses, and none is allocated"
-            );
+        if let Some(awaited) = awaited.filter(|_| first) {
+            tracing::warn!("{}", awaited.warning());
         }
         for key in &touched {
             self.set_desired(key);
             self.term_events.assigned(key, self.pipeline.projector.status(key), self.pipeline.objects());
         }
         self.publish_gateways(&touched);
-        if !self.awaits_karmada() {
+        if awaited.is_none() {
             self.publish_pools();
         }
         self.publish_problems();
@@ -49,7 +46,7 @@ impl LeaderTerm {
         let refused: Vec<Problem> = self.term_events.refused().collect();
         self.problems.set(ProblemSource::Events, &refused);
         let waiting = self.waiting();
-        self.problems.set(ProblemSource::Karmada, &waiting);
+        self.problems.set(ProblemSource::Awaited, &waiting);
         self.term_events.problems(&self.problems.take_changes(), self.pipeline.objects());
     }
 
@@ -102,17 +99,16 @@ impl LeaderTerm {
             announcement: self.announcements.of(key),
             ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
         };
-        if self.awaits_karmada() {
-            return awaiting_karmada::desired(object, status, desired_status);
+        if let Some(awaited) = self.awaited_addresses() {
+            let desired = awaiting_karmada::desired(object, status, desired_status)?;
+            return Some(awaited.explain(key, desired));
         }
         Some(Desired::Published(desired_status))
     }
 
-    /// Problems of the Services that get no address until Karmada's API server has answered.
+    /// Problems of the Services that get no address until those of other objects are known.
     fn waiting(&self) -> Vec<Problem> {
-        if !self.awaits_karmada() {
-            return Vec::new();
-        }
+        let Some(awaited) = self.awaited_addresses() else { return Vec::new() };
         let objects = self.pipeline.objects();
         let waits = |status: &&LoadBalancerStatus| {
             ServiceObject::find(objects, &status.service).is_some_and(|it| !it.has_addresses(status))
@@ -121,7 +117,7 @@ impl LeaderTerm {
             .projector
             .statuses()
             .filter(waits)
-            .map(|status| awaiting_karmada::problem(&status.service))
+            .map(|status| awaited.problem(&status.service))
             .collect()
     }
 

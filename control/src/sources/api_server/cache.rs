@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::item::Item;
 use super::{Batch, KindStatus, kind_problems};
 use crate::api::gateway_api::GROUP;
-use crate::api::kinds::{Kind, Need};
+use crate::api::kinds::{Kind, Need, Row};
 use crate::api::object::ApiObject as _;
 use crate::api::problem::Problem;
 use crate::api::store::{Delta, ObjectKey};
@@ -78,10 +78,14 @@ pub(super) trait Subscription: Send + Sync {
     fn is_absent(&self) -> bool;
     /// Whether it was listed, and its definition has been there since.
     fn is_followed(&self) -> bool;
+    /// Whether the consumer has taken a list of it.
+    fn is_taken(&self) -> bool;
+    /// Whether the server has refused it for long enough that this is no accident.
+    fn is_refused(&self) -> bool;
     /// The Problem that this is where Gateways are wanted: without the kind, they serve less than their definitions promise.
     fn absence(&self) -> Option<Problem>;
     fn is_built_in(&self) -> bool;
-    fn plural(&self) -> &'static str;
+    fn row(&self) -> Row;
 }
 
 /// Objects of a list in progress, and those that cannot be decoded.
@@ -129,6 +133,10 @@ struct State<K: Kind> {
     defined: Option<bool>,
     /// Whether it was listed, and its definition has been there since.
     followed: bool,
+    /// Whether the consumer has taken a list. Before that, its objects may be missing although the server has listed them.
+    taken: bool,
+    /// Whether [`Cache::is_denied`] was called before any list.
+    refused: bool,
 }
 
 enum Changed {
@@ -150,6 +158,8 @@ impl<K: Kind> Cache<K> {
             counted: false,
             defined: None,
             followed: false,
+            taken: false,
+            refused: false,
         };
         Self { news, conditional, state: Mutex::new(state) }
     }
@@ -274,6 +284,7 @@ impl<K: Kind> Cache<K> {
         }
         let mut state = self.lock();
         state.status.error = Some(problem.message.clone());
+        state.refused |= state.status.lists == 0;
         if state.problem.as_ref() == Some(&problem) {
             return false;
         }
@@ -411,6 +422,7 @@ impl<K: Kind> Subscription for Cache<K> {
         match std::mem::replace(&mut state.changed, Changed::Keys(BTreeMap::new())) {
             Changed::All => {
                 batch.changes.push(K::change(Delta::All(state.objects.values().cloned().collect())));
+                state.taken = state.status.lists > 0;
             }
             Changed::Keys(keys) => {
                 for (key, triggered) in keys {
@@ -448,6 +460,14 @@ impl<K: Kind> Subscription for Cache<K> {
         self.lock().followed
     }
 
+    fn is_taken(&self) -> bool {
+        self.lock().taken
+    }
+
+    fn is_refused(&self) -> bool {
+        self.lock().refused
+    }
+
     fn absence(&self) -> Option<Problem> {
         let of_gateways = K::ROW.resource.group == GROUP && self.is_absent();
         let remedy = K::ROW.remedy.filter(|_| of_gateways && self.lock().problem.is_none())?;
@@ -458,8 +478,8 @@ impl<K: Kind> Subscription for Cache<K> {
         K::ROW.resource.is_built_in()
     }
 
-    fn plural(&self) -> &'static str {
-        K::ROW.resource.plural
+    fn row(&self) -> Row {
+        K::ROW
     }
 }
 

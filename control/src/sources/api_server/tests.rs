@@ -4,7 +4,7 @@ mod faults;
 mod fleet;
 mod gateway_api;
 mod memory;
-mod stub;
+pub(crate) mod stub;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

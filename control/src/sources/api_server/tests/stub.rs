@@ -9,66 +9,69 @@ use tokio::task::JoinSet;
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) path: String,
+pub(crate) struct Asked {
+    pub(crate) path: String,
     /// Last segment of the path.
-    pub(super) plural: String,
-    pub(super) query: BTreeMap<String, String>,
-    pub(super) bearer: String,
+    pub(crate) plural: String,
+    pub(crate) query: BTreeMap<String, String>,
+    pub(crate) bearer: String,
+    pub(crate) method: String,
+    pub(crate) body: String,
+    length: usize,
 }
 
 impl Asked {
     /// A request without a query.
-    pub(super) fn of(path: &str) -> Self {
+    pub(crate) fn of(path: &str) -> Self {
         asked(&format!("GET {path} "))
     }
 
-    pub(super) fn is_watch(&self) -> bool {
+    pub(crate) fn is_watch(&self) -> bool {
         self.query.contains_key("watch")
     }
 
-    pub(super) fn streams(&self) -> bool {
+    pub(crate) fn streams(&self) -> bool {
         self.query.contains_key("sendInitialEvents")
     }
 
-    pub(super) fn version(&self) -> &str {
+    pub(crate) fn version(&self) -> &str {
         self.query.get("resourceVersion").map_or("", String::as_str)
     }
 }
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub(super) struct Reply {
-    pub(super) status: u16,
-    pub(super) body: String,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: String,
     /// Whether the body never ends.
-    pub(super) hangs: bool,
+    pub(crate) hangs: bool,
 }
 
 impl Reply {
-    pub(super) fn of(status: u16, body: &(impl ToString + ?Sized)) -> Self {
+    pub(crate) fn of(status: u16, body: &(impl ToString + ?Sized)) -> Self {
         Self { status, body: body.to_string(), hangs: false }
     }
 
     /// Lines of a watch that never ends.
-    pub(super) fn lines(lines: impl IntoIterator<Item = serde_json::Value>) -> Self {
+    pub(crate) fn lines(lines: impl IntoIterator<Item = serde_json::Value>) -> Self {
         let body = lines.into_iter().map(|line| format!("{line}\n")).collect();
         Self { status: 200, body, hangs: true }
     }
 
-    pub(super) fn ending(self) -> Self {
+    pub(crate) fn ending(self) -> Self {
         Self { hangs: false, ..self }
     }
 }
 
 /// Serves until it is dropped.
-pub(super) struct Stub {
-    pub(super) url: String,
+pub(crate) struct Stub {
+    pub(crate) url: String,
     _server: JoinSet<()>,
 }
 
 impl Stub {
-    pub(super) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let answer = Arc::new(answer);
@@ -93,7 +96,13 @@ async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Asked) -> Reply>) {
             Err(_) => return,
         }
     }
-    let reply = answer(&asked(&String::from_utf8(head).unwrap()));
+    let mut asked = asked(&String::from_utf8(head).unwrap());
+    let mut body = vec![0; asked.length];
+    if stream.read_exact(&mut body).await.is_err() {
+        return;
+    }
+    asked.body = String::from_utf8(body).unwrap();
+    let reply = answer(&asked);
     let text = format!("HTTP/1.1 {} -\r\nconnection: close\r\n\r\n{}", reply.status, reply.body);
     if stream.write_all(text.as_bytes()).await.is_ok() && reply.hangs {
         // Until the client closes the connection.
@@ -102,15 +111,19 @@ async fn serve(mut stream: TcpStream, answer: Arc<impl Fn(&Asked) -> Reply>) {
 }
 
 fn asked(head: &str) -> Asked {
-    let target = head.split(' ').nth(1).unwrap();
+    let mut line = head.split(' ');
+    let (method, target) = (line.next().unwrap(), line.next().unwrap());
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let query = query.split('&').filter_map(|pair| pair.split_once('='));
-    let bearer =
-        head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or_default();
+    let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let bearer = header("authorization: Bearer ");
     Asked {
         path: path.to_owned(),
         plural: path.rsplit('/').next().unwrap().to_owned(),
         query: query.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         bearer: bearer.to_owned(),
+        method: method.to_owned(),
+        body: String::new(),
+        length: header("content-length: ").parse().unwrap_or_default(),
     }
 }

@@ -1,0 +1,231 @@
+//! A term against a server that lists objects, takes writes, and fails to list kinds as scripted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::controller::election::LeaseTiming;
+use crate::controller::ownership::Ownership;
+use crate::projection::{Options, Role};
+use crate::sources::api_server::GatewayApiMode;
+use crate::sources::api_server::tests::stub::{Asked, Reply, Stub};
+
+/// Plurals of the Gateway API.
+const ALL: [&str; 7] =
+    ["gatewayclasses", "gateways", "listenersets", "tcproutes", "udproutes", "tlsroutes", "referencegrants"];
+const CLASS: &str = "sheave.dev/gateway";
+
+/// A server with one object of a kind for each name. Writes of one manager replace what it is for.
+#[derive(Clone, Default)]
+struct World(Arc<Mutex<Contents>>);
+
+#[derive(Default)]
+struct Contents {
+    objects: BTreeMap<String, BTreeMap<String, Value>>,
+    /// Answers to lists in place of the objects.
+    failing: BTreeMap<&'static str, u16>,
+    version: u64,
+}
+
+impl World {
+    /// A pool of two addresses, a class, and a Node.
+    fn new() -> Self {
+        let world = Self(Arc::default());
+        world.put("addresspools", "lan", json!({"spec": {"addresses": ["203.0.113.10", "203.0.113.11"]}}));
+        world.put("gatewayclasses", "sheave", json!({"spec": {"controllerName": CLASS}}));
+        world
+    }
+
+    fn put(&self, plural: &str, name: &str, mut object: Value) {
+        let mut contents = self.0.lock().unwrap();
+        contents.version += 1;
+        let mut metadata = json!({"name": name, "uid": format!("{plural}-{name}"), "generation": 1,
+            "resourceVersion": contents.version.to_string(), "creationTimestamp": "2026-01-01T00:00:00Z"});
+        if !["addresspools", "gatewayclasses", "nodes"].contains(&plural) {
+            metadata["namespace"] = json!("shop");
+        }
+        if object["metadata"].is_object() {
+            json_patch::merge(&mut metadata, &object["metadata"]);
+        }
+        object["metadata"] = metadata;
+        contents.objects.entry(plural.to_owned()).or_default().insert(name.to_owned(), object);
+    }
+
+    /// A Gateway of the class with this status, which a term before has written.
+    fn put_gateway(&self, name: &str, class: &str, addresses: &[&str]) {
+        let addresses: Vec<Value> =
+            addresses.iter().map(|ip| json!({"type": "IPAddress", "value": ip})).collect();
+        let condition = |kind: &str, reason: &str, message: String| {
+            json!({"type": kind, "status": "True", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1})
+        };
+        let ready = condition("sheave.dev/Ready", "EndpointsReady", String::new());
+        self.put("gateways", name, json!({
+            "spec": {"gatewayClassName": class, "listeners": [{"name": "db", "protocol": "TCP", "port": 5432}]},
+            "status": {"addresses": addresses, "conditions": [ready]},
+        }));
+    }
+
+    fn put_service(&self, name: &str, addresses: &[&str]) {
+        let ingress: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip, "ipMode": "Proxy"})).collect();
+        self.put(
+            "services",
+            name,
+            json!({
+                "metadata": {"finalizers": [crate::api::names::FINALIZER]},
+                "spec": {"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4", "ipFamilies": ["IPv4"],
+                    "ports": [{"port": 80, "protocol": "TCP"}]},
+                "status": {"loadBalancer": {"ingress": ingress}},
+            }),
+        );
+    }
+
+    fn object(&self, plural: &str, name: &str) -> Value {
+        self.0.lock().unwrap().objects[plural][name].clone()
+    }
+
+    /// Addresses in the status of a Service or Gateway.
+    fn addresses(&self, plural: &str, name: &str) -> Vec<String> {
+        let status = self.object(plural, name)["status"].clone();
+        let entries = [&status["loadBalancer"]["ingress"], &status["addresses"]];
+        let entries = entries.into_iter().filter_map(Value::as_array).flatten();
+        let ip = |entry: &Value| entry["ip"].as_str().or(entry["value"].as_str()).map(str::to_owned);
+        entries.filter_map(ip).collect()
+    }
+
+    /// Has lists of these kinds fail, or none.
+    fn fail(&self, plurals: &[&'static str], status: u16) {
+        self.0.lock().unwrap().failing = plurals.iter().map(|plural| (*plural, status)).collect();
+    }
+
+    fn answer(&self, asked: &Asked) -> Reply {
+        let segments: Vec<&str> = asked.path.split('/').skip(1).collect();
+        match segments.as_slice() {
+            _ if asked.method == "PATCH" => self.write(&segments, &asked.body),
+            _ if asked.method != "GET" => Reply::of(404, "not here"),
+            ["apis", "gateway.networking.k8s.io"] => {
+                let version = json!({"groupVersion": "gateway.networking.k8s.io/v1", "version": "v1"});
+                Reply::of(200, &json!({"kind": "APIGroup", "versions": [version]}))
+            }
+            ["apis", "gateway.networking.k8s.io", "v1"] => {
+                let resources: Vec<Value> = ALL.iter().map(|name| json!({"name": name})).collect();
+                Reply::of(200, &json!({"kind": "APIResourceList", "resources": resources}))
+            }
+            ["apis", "multicluster.x-k8s.io", ..] => Reply::of(404, "404 page not found"),
+            [.., plural] => self.list(plural, asked),
+            [] => panic!("{asked:?}"),
+        }
+    }
+
+    fn list(&self, plural: &str, asked: &Asked) -> Reply {
+        let contents = self.0.lock().unwrap();
+        if let Some(status) = contents.failing.get(plural) {
+            return Reply::of(*status, "not now");
+        }
+        if asked.streams() {
+            return Reply::of(422, "no streams here");
+        }
+        if asked.is_watch() {
+            return Reply::lines([]);
+        }
+        let items: Vec<Value> =
+            contents.objects.get(plural).into_iter().flat_map(|it| it.values().cloned()).collect();
+        let metadata = json!({"resourceVersion": contents.version.to_string()});
+        Reply::of(200, &json!({"metadata": metadata, "items": items}))
+    }
+
+    fn write(&self, segments: &[&str], body: &str) -> Reply {
+        let (segments, is_status) = match segments {
+            [object @ .., "status"] => (object, true),
+            object => (object, false),
+        };
+        let [.., plural, name] = segments else { panic!("{segments:?}") };
+        let body: Value = serde_json::from_str(body).unwrap();
+        let mut contents = self.0.lock().unwrap();
+        contents.version += 1;
+        let version = contents.version.to_string();
+        let Some(object) = contents.objects.get_mut(*plural).and_then(|it| it.get_mut(*name)) else {
+            return Reply::of(404, "no such object");
+        };
+        if is_status {
+            object["status"] = body["status"].clone();
+        } else {
+            object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
+        }
+        object["metadata"]["resourceVersion"] = json!(version);
+        Reply::of(200, object)
+    }
+
+    /// Leads until the condition holds.
+    async fn lead_until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let world = self.clone();
+        let stub = Stub::start(move |asked| world.answer(asked)).await;
+        let (connection, until) = (Connection::to(&stub.url), Instant::now() + Duration::from_secs(600));
+        let leadership = Leadership::until(until.into());
+        let mut term = LeaderTerm::start(&connection, &options(), &leadership, "test");
+        let publish = watch::Sender::new(ControllerStatus::default());
+        let begun = Instant::now();
+        let holds = async {
+            while !holds(self) {
+                assert!(
+                    begun.elapsed() < Duration::from_secs(60),
+                    "{what}: {:?}",
+                    self.0.lock().unwrap().objects
+                );
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            broken = term.run(&publish) => panic!("{broken:?}"),
+            () = holds => {}
+        }
+    }
+}
+
+fn options() -> ControllerOptions {
+    let gateways = ServiceKey::new("sheave-system", "sheave-gateways");
+    let role = Role::Controller { gateways: gateways.clone(), own_gateway: None };
+    ControllerOptions {
+        projection: Options { role, gateway_controller: Some(CLASS.into()), ..Options::default() },
+        karmada: None,
+        gateways,
+        gateway_token: None,
+        own_gateway: None,
+        own_hints: None,
+        lease: ServiceKey::new("sheave-system", "sheave-controller"),
+        timing: LeaseTiming::default(),
+        identity: "test".to_owned(),
+        ownership: Ownership::default(),
+        gateway_api: GatewayApiMode::Auto,
+        mass_deletion_hold: Duration::ZERO,
+    }
+}
+
+#[tokio::test]
+async fn no_address_is_allocated_before_the_gateways_are_listed() {
+    for status in [429, 403, 500] {
+        let world = World::new();
+        world.put_gateway("edge", "sheave", &["203.0.113.10"]);
+        world.put_service("new", &[]);
+        world.put_service("old", &["203.0.113.11"]);
+        world.fail(&["gateways"], status);
+        let mut given = BTreeSet::new();
+        let begun = Instant::now();
+        world
+            .lead_until("everything is published", |world| {
+                if begun.elapsed() > Duration::from_millis(3500) {
+                    world.fail(&[], 200);
+                }
+                given.extend(world.addresses("services", "new"));
+                assert_eq!(world.addresses("gateways", "edge"), ["203.0.113.10"], "{status}");
+                assert_eq!(world.addresses("services", "old"), ["203.0.113.11"], "{status}");
+                world.object("services", "new")["status"].to_string().contains("NoAddress")
+                    && world.object("gateways", "edge")["status"].to_string().contains("Accepted")
+                    && world.object("services", "old")["status"].to_string().contains("sheave.dev/Programmed")
+            })
+            .await;
+        assert_eq!(given, BTreeSet::new(), "{status}: both addresses have an owner");
+    }
+}
