@@ -227,7 +227,7 @@ impl Source {
         }
     }
 
-    /// Whether every kind of the Gateway API that exists was listed once, so that conclusions may be drawn from what is missing.
+    /// Whether no kind of the Gateway API is awaited any more. Some may be unreadable.
     pub fn gateway_api_is_listed(&self) -> bool {
         match self {
             Self::Files(files) => files.is_listed(),
@@ -240,6 +240,14 @@ impl Source {
         match self {
             Self::Files(files) => files.is_listed(),
             Self::Api(api) => api.is_listed() && api.watch().has_listed::<K>(),
+        }
+    }
+
+    /// Whether an object of the kind that is not in the store does not exist.
+    pub fn knows_all<K: Kind>(&self) -> bool {
+        match self {
+            Self::Files(files) => files.is_listed(),
+            Self::Api(api) => api.is_listed() && api.watch().knows_all::<K>(),
         }
     }
 

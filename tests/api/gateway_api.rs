@@ -232,6 +232,10 @@ fn statuses_appear_follow_their_objects_and_cost_nothing_at_rest() {
 
     let foreign = json!({"spec": {"gatewayClassName": "foreign"}});
     patch(&shop, "gateways", &foreign);
+    shop.assert_rest("a class that is missing releases nothing");
+    let theirs = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GatewayClass",
+        "metadata": {"name": "foreign", "generation": 1}, "spec": {"controllerName": "theirs.example/gateway"}});
+    shop.server.load([theirs]);
     shop.await_status("gateways", "web", |it| it["listeners"].is_null() && it["addresses"].is_null());
     shop.await_status("tcproutes", "web", |it| it["parents"] == json!([]) || it["parents"].is_null());
     shop.await_status("listenersets", "web", |it| it["listeners"].is_null());

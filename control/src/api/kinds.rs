@@ -39,9 +39,9 @@ pub enum ControlPlane {
 pub enum Need {
     /// No Service is served until it is known.
     Required,
-    /// Everything else works without it. If reading it is forbidden, it counts as empty.
+    /// Everything else works without it. If reading it is forbidden, startup goes on without it.
     Optional,
-    /// Like `Optional`, but an unreadable kind never counts as empty, and startup waits for it only briefly.
+    /// Like `Optional`, but startup waits for it only briefly, however it fails.
     Spared,
 }
 

@@ -205,7 +205,8 @@ impl KindVisitor for Starter<'_> {
             });
             self.definitions.extend(definition.map(|it| (it.plural, it)));
             self.watch.follow::<K>(self.connection, self.limits, requires);
-        } else if definition.is_some() && K::ROW.plane == self.wanted.plane {
+        } else if (definition.is_some() || K::ROW.need == Need::Optional) && K::ROW.plane == self.wanted.plane
+        {
             self.watch.unwatched.push(K::change(Delta::All(Vec::new())));
         }
     }
@@ -309,10 +310,15 @@ impl ApiWatch {
         self.wants_gateways.store(wanted, Ordering::Relaxed);
     }
 
-    /// Whether each kind of the Gateway API that the server has, and ServiceImports, were listed once. A kind that the server does not
-    /// have or permit counts as listed. Always true if none is watched.
+    /// Whether no kind of the Gateway API, and no ServiceImport, is awaited any more: each was listed once, or the server does not have
+    /// or permit it. Always true if none is watched.
     pub fn gateway_api_is_listed(&self) -> bool {
-        self.subscriptions.iter().filter(|it| it.is_conditional()).all(|it| it.status().synced)
+        !self.subscriptions.iter().filter(|it| it.is_conditional()).any(|it| is_awaited(&**it))
+    }
+
+    /// Whether an object of the kind that no batch has contained does not exist, as opposed to kinds that cannot be read.
+    pub fn knows_all<K: Kind>(&self) -> bool {
+        self.of::<K>().all(|it| it.is_taken() || it.is_absent())
     }
 
     /// Whether Gateways and their classes are followed, and each kind that [`Self::gateway_api_is_listed`] asks for is listed.
@@ -331,7 +337,7 @@ impl ApiWatch {
     /// Whether the server may have objects of the kind that no batch has contained yet. Of a kind that it lacks, or has refused for a
     /// while, nothing is expected.
     pub fn awaits<K: Kind>(&self) -> bool {
-        self.of::<K>().any(|it| !it.is_taken() && !it.is_absent() && !it.is_refused())
+        self.of::<K>().any(|it| is_awaited(&**it))
     }
 
     fn of<K: Kind>(&self) -> impl Iterator<Item = &Arc<dyn Subscription>> {
@@ -383,6 +389,11 @@ impl ApiWatch {
         }
         any.then_some(batch)
     }
+}
+
+/// Whether the kind may be listed soon.
+fn is_awaited(kind: &dyn Subscription) -> bool {
+    !kind.is_taken() && !kind.is_absent() && !kind.is_refused()
 }
 
 #[cfg(test)]

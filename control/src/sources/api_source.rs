@@ -209,7 +209,7 @@ struct StoredKinds<'a> {
 
 impl KindVisitor for StoredKinds<'_> {
     fn visit<K: Kind>(&mut self) {
-        let may_fail_alone = K::ROW.need == Need::Spared || K::ROW.definition.is_some();
+        let may_fail_alone = K::ROW.need != Need::Required || K::ROW.definition.is_some();
         let kind = mem::discriminant(&K::change(Delta::All(Vec::new())));
         if K::ROW.plane != self.plane
             || !may_fail_alone

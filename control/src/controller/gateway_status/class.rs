@@ -31,6 +31,11 @@ impl DesiredClass {
     }
 }
 
+/// Whether the class has the finalizer of one that Gateways use.
+pub fn is_marked_in_use(class: &GatewayClass) -> bool {
+    class.metadata.finalizers.iter().flatten().any(|it| it == FINALIZER)
+}
+
 /// The next write.
 pub(super) fn next_step(class: &GatewayClass, desired: &DesiredClass, now: Timestamp) -> WriteStep {
     let nothing = GatewayClassStatus::default();

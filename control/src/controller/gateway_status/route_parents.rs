@@ -42,6 +42,13 @@ impl DesiredParents {
         Self { generation, controller: Arc::clone(controller), parents: desired }
     }
 
+    /// Whether the route has an entry of ours for a parent in its spec for which there is no desired one.
+    pub fn drops_any(&self, route: &AnyRoute, may_keep: impl Fn(&ParentReference) -> bool) -> bool {
+        let dropped = entries(route).iter().filter(|entry| self.is_ours(entry)).filter_map(parent_ref);
+        let mut dropped = dropped.filter(|it| !self.parents.iter().any(|(known, _)| is_same(known, it)));
+        dropped.any(|it| route.spec().parent_refs.iter().any(|named| is_same(named, &it)) && may_keep(&it))
+    }
+
     /// The list with our desired entries. Entries of others stay unchanged and in their order, ours are updated where they are, new
     /// ones follow at the end, and ours without a parentRef in the spec go, as do repeated ones.
     fn merged(&self, before: &[Value], now: Timestamp) -> Vec<Value> {

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use sheave_model::{FrontendAddr, FrontendSource};
 
 use super::LeaderTerm;
-use crate::api::gateway_api::{Gateway, RouteKey, RouteKind};
-use crate::api::kinds::object_key;
+use crate::api::gateway_api::{Gateway, ParentReference, RouteKey, RouteKind};
+use crate::api::kinds::{GatewayClasses, Gateways, ListenerSets, object_key};
 use crate::api::names::FROM_GATEWAY_NODES;
 use crate::api::object::ApiObject;
 use crate::api::objects::{GatewayApiObjects, ObjectKey};
 use crate::api::routes::ParentKey;
 use crate::api::store::{Change, Delta, ServiceKey};
 use crate::controller::desired_status::DesiredStatus;
-use crate::controller::gateway_status::class::DesiredClass;
+use crate::controller::gateway_status::class::{self, DesiredClass};
 use crate::controller::gateway_status::gateway::{self, DesiredGateway};
 use crate::controller::gateway_status::listener_set::DesiredListenerSet;
 use crate::controller::gateway_status::route_parents::DesiredParents;
@@ -23,15 +23,25 @@ use crate::controller::port_errors::PortFailure;
 use crate::projection::gateway_api::conditions::{GatewayConditions, LiveState};
 use crate::projection::gateway_api::outcome::GatewayOutcome;
 
+/// Whether there are no other objects of a kind than those in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KnownKinds {
+    classes: bool,
+    gateways: bool,
+    sets: bool,
+}
+
 /// Gateway statuses published in this term, and changes since.
 #[derive(Debug, Default)]
 pub(super) struct GatewayStatuses {
-    /// Whether everything was published once.
-    started: bool,
+    /// Whether everything was published once, and of which kinds all objects were known then.
+    started: Option<KnownKinds>,
     /// Objects that an API server sent since the last time, even if they look unchanged: others may have undone a write unnoticed.
     changed: BTreeSet<GatewayApiKey>,
     /// The outcomes that were published.
     published: BTreeMap<ServiceKey, Arc<GatewayOutcome>>,
+    /// Gateways without a class, which keep their status.
+    undecided: BTreeSet<ServiceKey>,
     /// ListenerSets whose status was published.
     sets: BTreeSet<ObjectKey>,
     /// GatewayClasses whose status was published.
@@ -117,28 +127,47 @@ impl LeaderTerm {
     /// Publishes the status of these Gateways, and of all objects of the Gateway API that they concern or that have changed.
     pub(super) fn publish_gateways(&mut self, touched: &BTreeSet<ServiceKey>) {
         let Some(controller) = self.options.projection.gateway_controller.clone() else { return };
-        if !self.gateway_statuses.started && !self.pipeline.sources.local.gateway_api_is_listed() {
+        let local = &self.pipeline.sources.local;
+        if self.gateway_statuses.started.is_none() && !local.gateway_api_is_listed() {
             // A route whose kind is not listed yet would look detached. Everything is published once the list is there.
             return;
         }
+        let known = KnownKinds {
+            classes: local.knows_all::<GatewayClasses>(),
+            gateways: local.knows_all::<Gateways>(),
+            sets: local.knows_all::<ListenerSets>(),
+        };
         let mut batch = GatewayBatch::default();
         let objects = &self.pipeline.objects().gateway_api;
         for key in std::mem::take(&mut self.gateway_statuses.changed) {
             batch.add(key, objects);
         }
-        if !std::mem::replace(&mut self.gateway_statuses.started, true) {
+        if self.gateway_statuses.started.replace(known) != Some(known) {
+            // What was kept because of an unreadable kind may go now.
             batch.add_all(objects);
         }
         batch.gateways.extend(touched.iter().filter(|key| key.source == FrontendSource::Gateway).cloned());
         batch.classes |= !batch.gateways.is_empty();
+        let mut left = false;
         for key in &batch.gateways {
             let before = self.gateway_statuses.published.remove(key);
             let now = self.pipeline.projector.gateway(key).cloned();
             concerned(before.as_deref(), now.as_deref(), &mut batch.sets, &mut batch.routes);
             self.publish_gateway(key, now.as_ref());
+            if now.is_none() && self.is_undecided(key) {
+                self.gateway_statuses.undecided.insert(key.clone());
+            } else {
+                left |= self.gateway_statuses.undecided.remove(key);
+            }
             if let Some(now) = now {
                 self.gateway_statuses.published.insert(key.clone(), now);
             }
+        }
+        if left {
+            // What was kept with it may go.
+            let objects = &self.pipeline.objects().gateway_api;
+            batch.sets.extend(objects.listener_sets.keys().cloned());
+            batch.routes.extend(objects.routes().map(|route| route.key()));
         }
         batch.sets.iter().for_each(|set| self.release_listener_set(set));
         batch.routes.iter().for_each(|route| self.publish_route(route, &controller));
@@ -155,9 +184,18 @@ impl LeaderTerm {
             return;
         };
         let Some(outcome) = outcome else {
-            self.writer.set_gateway_api(target, GatewayApiSubject::Gateway(gateway, None));
+            if self.is_undecided(key) {
+                self.writer.forget_gateway_api(target);
+            } else {
+                self.writer.set_gateway_api(target, GatewayApiSubject::Gateway(gateway, None));
+            }
             return;
         };
+        if self.lacks_sets_of(&gateway) {
+            // Without its ListenerSets, it would lose their ports.
+            self.writer.forget_gateway_api(target);
+            return;
+        }
         let Some((live, conditions)) = self.live_conditions(key, &gateway, outcome) else { return };
         let sets = conditions.sets.clone();
         let desired = DesiredGateway::new(&gateway, conditions, &live);
@@ -175,6 +213,39 @@ impl LeaderTerm {
             let subject = GatewayApiSubject::ListenerSet(set, Some(Arc::new(desired)));
             self.gateway_statuses.sets.insert(set_key.clone());
             self.writer.set_gateway_api(GatewayApiKey::ListenerSet(set_key), subject);
+        }
+    }
+
+    /// Whether a Gateway keeps its status because its class is missing: only a class with another controller releases it. One that is
+    /// missing may be unreadable or come again.
+    fn is_undecided(&self, key: &ServiceKey) -> bool {
+        let GatewayApiObjects { gateways, classes, .. } = &self.pipeline.objects().gateway_api;
+        gateways.get(key).is_some_and(|gateway| {
+            gateway.metadata.deletion_timestamp.is_none()
+                && !classes.contains_key(gateway.spec.gateway_class_name.as_str())
+        })
+    }
+
+    /// Whether ListenerSets are attached to the Gateway that cannot be read.
+    fn lacks_sets_of(&self, gateway: &Gateway) -> bool {
+        let attached = gateway.status.as_ref().and_then(|status| status.attached_listener_sets);
+        attached.is_some_and(|attached| attached > 0)
+            && !self.pipeline.sources.local.knows_all::<ListenerSets>()
+    }
+
+    /// Whether an object without a Gateway of ours may yet have one: behind this parent is one that keeps its status, or one may be behind
+    /// it that cannot be read.
+    fn may_be_ours(&self, parent: ParentKey) -> bool {
+        let objects = &self.pipeline.objects().gateway_api;
+        if let ParentKey::ListenerSet(set) = &parent
+            && !objects.listener_sets.contains_key(set)
+        {
+            return !self.pipeline.sources.local.knows_all::<ListenerSets>();
+        }
+        let Some(key) = objects.gateway_behind(parent) else { return false };
+        match objects.gateways.contains_key(&key) {
+            true => self.is_undecided(&key),
+            false => !self.pipeline.sources.local.knows_all::<Gateways>(),
         }
     }
 
@@ -229,6 +300,9 @@ impl LeaderTerm {
                 self.gateway_statuses.sets.remove(key);
                 self.writer.forget_gateway_api(target);
             }
+            Some(_) if self.may_be_ours(ParentKey::ListenerSet(key.clone())) => {
+                self.writer.forget_gateway_api(target);
+            }
             Some(set) if self.gateway_statuses.sets.contains(key) => {
                 self.writer.set_gateway_api(target, GatewayApiSubject::ListenerSet(set, None));
             }
@@ -244,14 +318,22 @@ impl LeaderTerm {
             return;
         };
         let parents = self.pipeline.projector.route_parents(&route, objects);
-        let desired = Arc::new(DesiredParents::new(&route, controller, parents));
-        self.writer.set_gateway_api(target, GatewayApiSubject::Route(route, desired));
+        let desired = DesiredParents::new(&route, controller, parents);
+        let may_be_ours = |reference: &ParentReference| {
+            ParentKey::of(reference, &key.namespace).is_some_and(|parent| self.may_be_ours(parent))
+        };
+        if desired.drops_any(&route, may_be_ours) {
+            self.writer.forget_gateway_api(target);
+            return;
+        }
+        self.writer.set_gateway_api(target, GatewayApiSubject::Route(route, Arc::new(desired)));
         let object = key.object();
         self.term_events.offer(&object, self.problems.about(&object), self.pipeline.objects());
     }
 
     /// Publishes the GatewayClasses of this installation.
     fn publish_classes(&mut self, controller: &Arc<str>) {
+        let knows_gateways = self.pipeline.sources.local.knows_all::<Gateways>();
         let objects = &self.pipeline.objects().gateway_api;
         let known = &mut self.gateway_statuses.classes;
         for gone in known.extract_if(.., |name| !objects.classes.contains_key(name)) {
@@ -261,7 +343,8 @@ impl LeaderTerm {
             if class.spec.controller_name != **controller {
                 continue;
             }
-            let in_use = objects.gateways.values().any(|it| it.spec.gateway_class_name == **name);
+            let in_use = objects.gateways.values().any(|it| it.spec.gateway_class_name == **name)
+                || !knows_gateways && class::is_marked_in_use(class);
             let desired = Arc::new(DesiredClass::new(class, in_use));
             let subject = GatewayApiSubject::Class(Arc::clone(class), desired);
             known.insert(Arc::clone(name));

@@ -229,3 +229,85 @@ async fn no_address_is_allocated_before_the_gateways_are_listed() {
         assert_eq!(given, BTreeSet::new(), "{status}: both addresses have an owner");
     }
 }
+
+/// An installation that a term before has published: two Gateways and a ListenerSet with a route each, and a class in use.
+fn published_gateways() -> World {
+    let world = World::new();
+    world.put_gateway("edge", "sheave", &["203.0.113.10"]);
+    let mut class = world.object("gatewayclasses", "sheave");
+    class["metadata"] = json!({"finalizers": [crate::controller::gateway_status::class::FINALIZER]});
+    world.put("gatewayclasses", "sheave", class);
+    let mut gateway = world.object("gateways", "edge");
+    gateway["metadata"] = json!({});
+    gateway["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
+    gateway["status"]["attachedListenerSets"] = json!(1);
+    let ports = json!({"type": "sheave.dev/PortsPublished", "status": "True", "reason": "Ports",
+        "message": "TCP 5432, 5433 at 203.0.113.10.", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
+    gateway["status"]["conditions"].as_array_mut().unwrap().push(ports);
+    world.put("gateways", "edge", gateway);
+    let listener = json!({"name": "db", "protocol": "TCP", "port": 5433});
+    let programmed = json!({"type": "Programmed", "status": "True", "reason": "Programmed", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
+    world.put(
+        "listenersets",
+        "more",
+        json!({
+            "spec": {"parentRef": {"name": "edge"}, "listeners": [listener]},
+            "status": {"conditions": [programmed]},
+        }),
+    );
+    for (name, reference) in
+        [("direct", json!({"name": "edge"})), ("behind", json!({"name": "more", "kind": "ListenerSet"}))]
+    {
+        let entry = json!({"parentRef": reference, "controllerName": CLASS, "conditions": [programmed]});
+        world.put("tcproutes", name, json!({
+            "spec": {"parentRefs": [reference], "rules": [{"backendRefs": [{"name": "db", "port": 5432}]}]},
+            "status": {"parents": [entry]},
+        }));
+    }
+    world
+}
+
+/// A condition that holds once this much time has passed since it was first looked at.
+fn after(time: Duration) -> impl FnMut(&World) -> bool {
+    let begun = Instant::now();
+    move |_| begun.elapsed() >= time
+}
+
+#[tokio::test]
+async fn nothing_is_released_because_a_kind_may_not_be_read() {
+    for refused in ["gatewayclasses", "gateways", "listenersets"] {
+        let world = published_gateways();
+        world.fail(&[refused], 403);
+        // A kind counts as refused after 5 s.
+        world.lead_until("some time has passed", after(Duration::from_secs(9))).await;
+        assert_eq!(world.addresses("gateways", "edge"), ["203.0.113.10"], "{refused}");
+        let gateway = world.object("gateways", "edge");
+        let ports = gateway["status"]["conditions"].as_array().unwrap().iter();
+        let ports: Vec<&Value> = ports.filter(|it| it["type"] == "sheave.dev/PortsPublished").collect();
+        assert!(ports[0]["message"].to_string().contains("5433"), "{refused}: {gateway}");
+        let class = world.object("gatewayclasses", "sheave");
+        assert_eq!(class["metadata"]["finalizers"].as_array().unwrap().len(), 1, "{refused}");
+        assert!(
+            world.object("listenersets", "more")["status"].to_string().contains("Programmed"),
+            "{refused}"
+        );
+        for route in ["direct", "behind"] {
+            let route = world.object("tcproutes", route);
+            assert_eq!(route["status"]["parents"].as_array().unwrap().len(), 1, "{refused}: {route}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_is_released_when_its_class_has_another_controller() {
+    let world = published_gateways();
+    world.put("gatewayclasses", "sheave", json!({"spec": {"controllerName": "theirs.example/gateway"}}));
+    world
+        .lead_until("everything is released", |world| {
+            let parents = ["direct", "behind"]
+                .map(|route| world.object("tcproutes", route)["status"]["parents"].clone());
+            world.addresses("gateways", "edge").is_empty() && parents.iter().all(|it| *it == json!([]))
+        })
+        .await;
+}

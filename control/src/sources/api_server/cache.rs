@@ -276,8 +276,8 @@ impl<K: Kind> Cache<K> {
         !state.counted && (state.status.error.is_some() || state.defined.is_none())
     }
 
-    /// Records that reading the kind is forbidden. Known objects stay; an optional kind that was never read counts as empty.
-    /// Returns whether this is new.
+    /// Records that reading the kind is forbidden. Known objects stay. Startup no longer waits for an optional kind, but no empty list
+    /// is reported: there may be objects, and a snapshot may hold them. Returns whether this is new.
     pub(super) fn is_denied(&self, problem: Problem) -> bool {
         if K::ROW.need == Need::Required {
             self.news.failed();
@@ -289,11 +289,11 @@ impl<K: Kind> Cache<K> {
             return false;
         }
         state.problem = Some(problem);
-        if K::ROW.need == Need::Optional && !state.status.synced {
-            self.all_are_known(&mut state);
-        } else {
-            self.tell(&mut state);
+        if K::ROW.need == Need::Optional && !state.counted {
+            state.status.needed = false;
+            self.count(&mut state);
         }
+        self.tell(&mut state);
         true
     }
 
