@@ -286,11 +286,12 @@ impl LeaderTerm {
         Some((live, conditions))
     }
 
-    /// Releases a ListenerSet that belongs to no Gateway of ours, if it did in this term.
+    /// Releases a ListenerSet that belongs to no Gateway of ours, if it did in this term or belongs to none at all.
     fn release_listener_set(&mut self, key: &ObjectKey) {
         let target = GatewayApiKey::ListenerSet(key.clone());
         let objects = &self.pipeline.objects().gateway_api;
         let gateway = objects.gateway_behind(ParentKey::ListenerSet(key.clone()));
+        let is_orphan = gateway.as_ref().is_none_or(|it| !objects.gateways.contains_key(it));
         let outcome = gateway.and_then(|it| self.gateway_statuses.published.get(&it));
         if outcome.is_some_and(|outcome| outcome.sets.contains_key(key)) {
             return;
@@ -303,7 +304,8 @@ impl LeaderTerm {
             Some(_) if self.may_be_ours(ParentKey::ListenerSet(key.clone())) => {
                 self.writer.forget_gateway_api(target);
             }
-            Some(set) if self.gateway_statuses.sets.contains(key) => {
+            // Its Gateway may have gone while nobody led. The writer clears each object once, and changes nothing of others.
+            Some(set) if self.gateway_statuses.sets.contains(key) || is_orphan => {
                 self.writer.set_gateway_api(target, GatewayApiSubject::ListenerSet(set, None));
             }
             Some(_) => {}

@@ -27,6 +27,10 @@ struct Contents {
     /// Answers to lists in place of the objects.
     failing: BTreeMap<&'static str, u16>,
     version: u64,
+    /// Plural and body of each write.
+    writes: Vec<(String, Value)>,
+    /// Whether writes of statuses change nothing.
+    keeps_status: bool,
 }
 
 impl World {
@@ -100,6 +104,12 @@ impl World {
         self.0.lock().unwrap().failing = plurals.iter().map(|plural| (*plural, status)).collect();
     }
 
+    /// Writes to objects of this kind.
+    fn writes(&self, plural: &str) -> Vec<Value> {
+        let contents = self.0.lock().unwrap();
+        contents.writes.iter().filter(|(it, _)| it == plural).map(|(_, body)| body.clone()).collect()
+    }
+
     fn answer(&self, asked: &Asked) -> Reply {
         let segments: Vec<&str> = asked.path.split('/').skip(1).collect();
         match segments.as_slice() {
@@ -144,12 +154,14 @@ impl World {
         let [.., plural, name] = segments else { panic!("{segments:?}") };
         let body: Value = serde_json::from_str(body).unwrap();
         let mut contents = self.0.lock().unwrap();
+        contents.writes.push(((*plural).to_owned(), body.clone()));
         contents.version += 1;
-        let version = contents.version.to_string();
+        let (version, keeps_status) = (contents.version.to_string(), contents.keeps_status);
         let Some(object) = contents.objects.get_mut(*plural).and_then(|it| it.get_mut(*name)) else {
             return Reply::of(404, "no such object");
         };
-        if is_status {
+        if is_status && keeps_status {
+        } else if is_status {
             object["status"] = body["status"].clone();
         } else {
             object["metadata"]["finalizers"] = body["metadata"]["finalizers"].clone();
@@ -310,4 +322,22 @@ async fn a_gateway_is_released_when_its_class_has_another_controller() {
             world.addresses("gateways", "edge").is_empty() && parents.iter().all(|it| *it == json!([]))
         })
         .await;
+}
+
+/// The Gateway went while no controller led.
+#[tokio::test]
+async fn a_listener_set_without_a_gateway_loses_its_status_once() {
+    let world = published_gateways();
+    world.0.lock().unwrap().objects.remove("gateways");
+    world
+        .lead_until("the status is gone", |world| {
+            !world.object("listenersets", "more")["status"].to_string().contains("Programmed")
+        })
+        .await;
+    // As if others had written the status, too, so that it stays.
+    let world = published_gateways();
+    world.0.lock().unwrap().objects.remove("gateways");
+    world.0.lock().unwrap().keeps_status = true;
+    world.lead_until("some time has passed", after(Duration::from_secs(4))).await;
+    assert_eq!(world.writes("listenersets").len(), 1);
 }
