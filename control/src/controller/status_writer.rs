@@ -18,8 +18,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use self::queue::{Now, WriteJob, WriteQueue};
 use self::request::request;
-use self::sent::WriteId;
 pub use self::sent::{Deciding, SentStatuses};
+use self::sent::{NextSend, WriteId};
 use self::target::{WriteSubject, WriteTarget};
 pub use self::write_notice::WriteNotice;
 use super::api_writer::{API_TIMEOUT, ApiAnswer, ApiWriter};
@@ -183,9 +183,14 @@ async fn work(
                 }
                 queue.next(now())
             };
-            let Some((job, id)) = sent.send(next) else { break };
-            let writer = writers.of(&job.target).clone();
-            writes.spawn(write(writer, (job, id), Instant::now() + rest.min(API_TIMEOUT)));
+            match sent.send(Instant::now(), next) {
+                None => break,
+                Some(NextSend::Wait(job, until)) => queue.postpone(&job, until, now()),
+                Some(NextSend::Write(job, id)) => {
+                    let writer = writers.of(&job.target).clone();
+                    writes.spawn(write(writer, (job, id), Instant::now() + rest.min(API_TIMEOUT)));
+                }
+            }
         }
         if queue.start_list(now()) {
             let writer = writers.services.clone();

@@ -46,6 +46,8 @@ pub(super) struct WriteJob {
     pub(super) uid: String,
     /// Version of the object that it was computed from.
     pub(super) version: String,
+    /// Version of the object in the cache.
+    pub(super) cached: String,
     fingerprint: u64,
     epoch: u64,
 }
@@ -216,7 +218,8 @@ impl WriteQueue {
                 NextWrite::Wait(until) => {
                     self.delayed.insert((until, target));
                 }
-                NextWrite::Write { step, urgency, fingerprint, force, uid, version } => {
+                NextWrite::Write { step, urgency, fingerprint, force, version } => {
+                    let (uid, cached) = (state.uid.clone(), state.cached.clone());
                     state.writing = true;
                     self.writing += 1;
                     return Some(WriteJob {
@@ -226,6 +229,7 @@ impl WriteQueue {
                         urgency,
                         uid,
                         version,
+                        cached,
                         fingerprint,
                         epoch: self.epoch,
                     });
@@ -233,6 +237,16 @@ impl WriteQueue {
             }
         }
         None
+    }
+
+    /// Takes back a write that [`next`](Self::next) returned and that is not sent. Its object is released no earlier than `until`.
+    pub(super) fn postpone(&mut self, job: &WriteJob, until: Instant, now: Now) {
+        self.writing -= 1;
+        if let Some(state) = self.states.get_mut(&job.target) {
+            state.writing = false;
+            state.hold_finalizer(until);
+            self.enqueue(job.target.clone(), now);
+        }
     }
 
     /// When to call [`next`](Self::next) again if nothing else happens.

@@ -21,7 +21,7 @@ use crate::controller::gateway_status::GatewayApiKey;
 use crate::projection::Published;
 
 /// How long after it was sent a write without an answer may take effect: API servers give up after a minute (`--request-timeout`).
-const LANDS_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const LANDS_WITHIN: Duration = Duration::from_secs(60);
 /// How often to look whether the cache is newer than that.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -50,7 +50,7 @@ struct SentLedger {
 struct SentWrite {
     id: WriteId,
     uid: String,
-    /// Version of the object that it was based on.
+    /// Version of the object in the cache as it was sent.
     base: String,
     published: Published,
     sent: Instant,
@@ -64,6 +64,16 @@ enum Fate {
     Unknown,
     /// It resulted in this version.
     Done(String),
+}
+
+/// Next action of a writer.
+#[derive(Debug)]
+#[must_use]
+pub(super) enum NextSend {
+    /// Send this write; those that publish something have an identity.
+    Write(WriteJob, Option<WriteId>),
+    /// Hold this write back: until then, an earlier one without an answer may take effect.
+    Wait(WriteJob, Instant),
 }
 
 /// Identity of a write.
@@ -137,17 +147,17 @@ impl SentStatuses {
     }
 
     /// The next write, unless a decision is under way. `next` is called with everything decided in its queue.
-    pub(super) fn send(
-        &self,
-        next: impl FnOnce() -> Option<WriteJob>,
-    ) -> Option<(WriteJob, Option<WriteId>)> {
+    pub(super) fn send(&self, now: Instant, next: impl FnOnce() -> Option<WriteJob>) -> Option<NextSend> {
         let mut state = self.0.lock();
         if state.deciding > 0 {
             return None;
         }
         let job = next()?;
-        let id = state.note(&job, Instant::now());
-        Some((job, id))
+        if let Some(until) = state.lands_until(&job, now) {
+            return Some(NextSend::Wait(job, until));
+        }
+        let id = state.note(&job, now);
+        Some(NextSend::Write(job, id))
     }
 
     /// Records the answer to a write.
@@ -158,6 +168,13 @@ impl SentStatuses {
         match answer {
             ApiAnswer::Done(body) => {
                 let version = version_of(body);
+                let number = version.as_deref().and_then(|version| version.parse::<u64>().ok());
+                // Versions increase, unless the server was restored to a time before those writes.
+                let is_lost = |write: &SentWrite| match (&write.fate, number) {
+                    (Fate::Done(before), Some(number)) => before.parse::<u64>().is_ok_and(|it| it > number),
+                    _ => false,
+                };
+                writes.retain(|write| write.id == id || !is_lost(write));
                 for write in writes.iter_mut().filter(|write| write.id == id) {
                     write.fate = version.clone().map_or(Fate::Unknown, Fate::Done);
                 }
@@ -180,6 +197,15 @@ impl SentStatuses {
 }
 
 impl SentLedger {
+    /// Until when another write of the same object may take effect, if the object is released by this one: a status without a finalizer
+    /// would never be cleared.
+    fn lands_until(&self, job: &WriteJob, now: Instant) -> Option<Instant> {
+        let WriteStep::RemoveFinalizer(_) = &job.step else { return None };
+        let writes = self.writes.get(service_key(&job.target)?)?;
+        let unknown = writes.iter().filter(|write| write.uid == job.uid && write.fate == Fate::Unknown);
+        unknown.map(|write| write.sent + LANDS_WITHIN).max().filter(|until| *until > now)
+    }
+
     /// Records a write if it publishes anything.
     fn note(&mut self, job: &WriteJob, sent: Instant) -> Option<WriteId> {
         let key = service_key(&job.target)?;
@@ -190,7 +216,7 @@ impl SentLedger {
         }
         self.next += 1;
         let (id, fate) = (WriteId(self.next), Fate::Unknown);
-        let (uid, base) = (job.uid.clone(), job.version.clone());
+        let (uid, base) = (job.uid.clone(), job.cached.clone());
         let write = SentWrite { id, uid, base, published, sent, fate };
         self.writes.entry(key.clone()).or_default().push(write);
         Some(id)
@@ -202,8 +228,9 @@ impl SentWrite {
     fn is_over(&self, cached: &str, heard: impl FnOnce() -> Option<Instant>) -> bool {
         match &self.fate {
             Fate::Unknown => heard().is_some_and(|heard| heard >= self.sent + LANDS_WITHIN),
-            Fate::Done(version) => match (cached.parse::<u64>(), version.parse::<u64>()) {
-                (Ok(cached), Ok(version)) => cached >= version,
+            Fate::Done(version) => match [cached, version, &self.base].map(str::parse::<u64>) {
+                // An older version than before shows that the server was restored to a time before the write.
+                [Ok(cached), Ok(version), Ok(base)] => cached >= version || cached < base,
                 _ => cached != self.base,
             },
         }

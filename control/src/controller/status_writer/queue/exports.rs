@@ -268,6 +268,7 @@ impl Exports {
                         urgency: Urgency::Now,
                         uid: String::new(),
                         version: String::new(),
+                        cached: String::new(),
                         fingerprint: 0,
                         epoch: self.epoch,
                     });

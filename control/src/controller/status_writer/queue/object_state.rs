@@ -32,7 +32,7 @@ const LONG_REPORTED_AFTER: u32 = 6;
 pub(super) enum NextWrite {
     Rest,
     Wait(Instant),
-    Write { step: WriteStep, urgency: Urgency, fingerprint: u64, force: bool, uid: String, version: String },
+    Write { step: WriteStep, urgency: Urgency, fingerprint: u64, force: bool, version: String },
 }
 
 /// The object from the API server's last answer, which is newer than the version in the cache.
@@ -47,6 +47,8 @@ struct WrittenObject {
 #[derive(Default)]
 pub(super) struct ObjectState {
     pub(super) uid: String,
+    /// Version in the cache.
+    pub(super) cached: String,
     pub(super) writing: bool,
     pub(super) queued: bool,
     pub(super) not_before: Option<Instant>,
@@ -66,6 +68,8 @@ pub(super) struct ObjectState {
     is_lagging: bool,
     /// Whether a `ClearStatus` succeeded.
     cleared: bool,
+    /// Until then, a status may appear that was sent before the object was released, so that the finalizer stays.
+    unsettled: Option<Instant>,
     /// Tokens left of [`CHANGES`], once one was used.
     changes: Option<TokenBucket>,
     /// Until then, no status is written that differs only in texts.
@@ -83,6 +87,7 @@ impl ObjectState {
             let uid = cached.uid().to_owned();
             *self = Self { uid, writing: self.writing, queued: self.queued, ..Self::default() };
         }
+        cached.version().clone_into(&mut self.cached);
         let is_over = |known: &WrittenObject| known.until <= now.instant;
         if self
             .known
@@ -108,7 +113,8 @@ impl ObjectState {
         if self.released != subject.is_released() {
             let (uid, known) = (std::mem::take(&mut self.uid), self.known.take());
             let (writing, queued, released) = (self.writing, self.queued, subject.is_released());
-            *self = Self { uid, known, writing, queued, released, ..Self::default() };
+            let cached = std::mem::take(&mut self.cached);
+            *self = Self { uid, known, cached, writing, queued, released, ..Self::default() };
         }
         if self.stale.as_ref().is_some_and(|version| version != subject.version()) {
             self.stale = None;
@@ -134,12 +140,19 @@ impl ObjectState {
     /// The next action. `is_forced` is whether fields are taken from other managers without an attempt to share them.
     pub(super) fn plan(&mut self, is_forced: bool, options: &Ownership, now: Now) -> NextWrite {
         let Some(subject) = &self.subject else { return NextWrite::Rest };
+        if self.unsettled.is_some_and(|until| until <= now.instant) {
+            // What has appeared meanwhile is not cleared yet.
+            (self.unsettled, self.cleared) = (None, false);
+        }
         let mut step = subject.next_step(self.cleared, options, now.time);
         if step == WriteStep::Nothing {
             self.subject = None;
             self.refused = None;
             self.settling = None;
             return NextWrite::Rest;
+        }
+        if let (WriteStep::RemoveFinalizer(_), Some(until)) = (&step, self.unsettled) {
+            return NextWrite::Wait(until);
         }
         if let WriteStep::ApplyStatus(body) = &mut step
             && self.is_lagging
@@ -170,15 +183,19 @@ impl ObjectState {
         if let Some(at) = self.not_before.filter(|at| *at > now.instant) {
             return NextWrite::Wait(at);
         }
-        let (uid, version) = (self.uid.clone(), subject.version().to_owned());
+        let version = subject.version().to_owned();
         NextWrite::Write {
             force: (self.force || is_forced) && matches!(step, WriteStep::ApplyStatus(_)),
             step,
             urgency,
             fingerprint,
-            uid,
             version,
         }
+    }
+
+    /// Keeps the finalizer until then, and clears the status once more before it goes.
+    pub(super) fn hold_finalizer(&mut self, until: Instant) {
+        self.unsettled = Some(until);
     }
 
     fn has_written(&self, step: &WriteStep, fingerprint: u64) -> bool {

@@ -49,7 +49,10 @@ impl Bench {
 
     fn send(&mut self) -> Option<(WriteJob, Option<WriteId>)> {
         let queue = &mut self.queue;
-        self.sent.send(|| queue.next(now()))
+        match self.sent.send(Instant::now(), || queue.next(now()))? {
+            NextSend::Write(job, id) => Some((job, id)),
+            NextSend::Wait(job, until) => panic!("{job:?} waits until {until:?}"),
+        }
     }
 
     /// Addresses that count as published beyond the cache, when its server was last heard this long from now.
@@ -114,6 +117,49 @@ fn a_write_for_an_object_that_is_gone_or_shows_the_same_counts_for_nothing() {
     bench.cache("10", "other", &json!({}));
     assert!(bench.unseen(Duration::ZERO).is_empty());
     assert_eq!(bench.sent.due(Instant::now()), None);
+}
+
+#[test]
+fn what_a_restored_server_has_lost_counts_no_longer() {
+    let target = WriteTarget::Service(Bench::key());
+    let mut bench = Bench::new();
+    let (_, id) = bench.send().unwrap();
+    bench.sent.answered(id, &target, &done("5000"));
+    assert_eq!(bench.unseen(Duration::ZERO), [ADDRESS]);
+    bench.cache("6", "u", &json!({}));
+    assert!(bench.unseen(Duration::ZERO).is_empty(), "the object is older than when the write was sent");
+
+    // The object itself has the version that it had then.
+    let mut bench = Bench::new();
+    let (job, id) = bench.send().unwrap();
+    bench.sent.answered(id, &target, &done("5000"));
+    bench.queue.finished(&job, ApiAnswer::Unreachable { reason: String::new() }, now());
+    let again = bench.sent.0.lock().note(&job, Instant::now());
+    bench.sent.answered(again, &target, &done("9"));
+    bench.cache("9", "u", &json!({}));
+    assert!(bench.unseen(Duration::ZERO).is_empty(), "a later write has a version before it");
+}
+
+/// The cache is behind the answer to another write, on which this one was based.
+#[test]
+fn a_cache_that_lags_does_not_end_a_write() {
+    let mut bench = Bench { sent: SentStatuses::default(), ..Bench::new() };
+    bench.queue = WriteQueue::new(Ownership::default());
+    let metadata = json!({"uid": "u", "resourceVersion": "7"});
+    let object = Arc::new(service(&json!({"metadata": metadata})));
+    bench.store.apply(Change::Services(Delta::Put(Arc::clone(&object))));
+    let desired = Arc::new(Desired::Published(desired_status()));
+    let subject = WriteSubject::Service(ServiceObject::from(&object), desired);
+    bench.queue.set_desired(WriteTarget::Service(Bench::key()), subject, now());
+    let (job, _) = bench.send().unwrap();
+    assert!(matches!(job.step, WriteStep::AddFinalizer(_)));
+    let finalizers = [crate::api::names::FINALIZER];
+    let held = service(&json!({"metadata": {"uid": "u", "resourceVersion": "8", "finalizers": finalizers}}));
+    bench.queue.finished(&job, ApiAnswer::Done(serde_json::to_vec(&held).unwrap()), now());
+    let (job, id) = bench.send().unwrap();
+    assert_eq!((&*job.version, &*job.cached), ("8", "7"));
+    bench.sent.answered(id, &job.target, &done("9"));
+    assert_eq!(bench.unseen(Duration::ZERO), [ADDRESS]);
 }
 
 #[tokio::test]

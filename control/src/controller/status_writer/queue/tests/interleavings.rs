@@ -10,10 +10,14 @@ use crate::controller::status_writer::queue::tests::harness::{Harness, WriteFate
 use crate::controller::status_writer::queue::tests::{FOREIGN, foreign_condition, foreign_ingress};
 use crate::controller::tests::objects::ingress;
 
+const OURS: &str = "sheave.dev/l4";
+
 #[derive(Clone, Debug)]
 enum Incident {
     Write(WriteFate),
     Deliver,
+    /// A late write arrives.
+    Land,
     Relist,
     Resync,
     Crash,
@@ -22,6 +26,8 @@ enum Incident {
     Delete,
     Recreate,
     Type(bool),
+    /// The Service gets this class, by way of another type.
+    Class(&'static str),
     Gateways(usize),
     Address(u8),
     RivalIngress(u8),
@@ -35,11 +41,13 @@ enum Incident {
 
 fn events() -> impl Strategy<Value = Vec<Incident>> {
     let fate = prop_oneof![
-        6 => Just(WriteFate::Answered), 2 => Just(WriteFate::AnswerLost), 1 => Just(WriteFate::Lost), 1 => Just(WriteFate::Rejected)
+        6 => Just(WriteFate::Answered), 2 => Just(WriteFate::AnswerLost), 1 => Just(WriteFate::Lost), 1 => Just(WriteFate::Rejected),
+        1 => Just(WriteFate::Late)
     ];
     let event = prop_oneof![
         12 => fate.prop_map(Incident::Write),
         6 => Just(Incident::Deliver),
+        1 => Just(Incident::Land),
         2 => Just(Incident::Relist),
         2 => Just(Incident::Resync),
         2 => Just(Incident::Crash),
@@ -48,6 +56,7 @@ fn events() -> impl Strategy<Value = Vec<Incident>> {
         1 => Just(Incident::Delete),
         2 => Just(Incident::Recreate),
         2 => any::<bool>().prop_map(Incident::Type),
+        1 => prop_oneof![Just(OURS), Just("theirs.example/lb")].prop_map(Incident::Class),
         1 => (0usize..3).prop_map(Incident::Gateways),
         1 => (1u8..4).prop_map(Incident::Address),
         1 => (1u8..3).prop_map(Incident::RivalIngress),
@@ -70,14 +79,22 @@ fn happen(harness: &mut Harness, event: &Incident) {
         Incident::Deliver => {
             harness.deliver();
         }
+        Incident::Land => {
+            harness.land();
+        }
         Incident::Relist => harness.relist(),
         Incident::Resync => harness.decide(),
         Incident::Crash => harness.crash(),
         Incident::Sleep => harness.sleep(),
-        Incident::Hours => harness.elapsed += Duration::from_secs(7200),
+        Incident::Hours => harness.advance(harness.elapsed + Duration::from_secs(7200)),
         Incident::Delete => harness.server.delete(),
         Incident::Recreate => harness.server.create(),
         Incident::Type(served) => harness.server.set_type(if *served { "LoadBalancer" } else { "ClusterIP" }),
+        Incident::Class(class) if harness.server.object.is_some() => {
+            harness.server.set_type("ClusterIP");
+            harness.server.merge(&json!({"spec": {"loadBalancerClass": class}}));
+            harness.server.set_type("LoadBalancer");
+        }
         Incident::Gateways(gateways) => {
             harness.wanted.gateways = *gateways;
             harness.decide();
@@ -105,7 +122,7 @@ fn happen(harness: &mut Harness, event: &Incident) {
         Incident::Duplicates if !harness.server.is_leaving() => {
             harness.server.merge(&finalizers(json!([FINALIZER, FINALIZER])));
         }
-        Incident::ForeignFinalizer(_) | Incident::Duplicates => {}
+        Incident::Class(_) | Incident::ForeignFinalizer(_) | Incident::Duplicates => {}
         Incident::FinalizersGone => harness.server.strip(),
     }
 }
@@ -144,6 +161,22 @@ fn no_status_follows_a_finalizer_that_only_an_old_cache_still_has() {
         Incident::Hours,
         Incident::Resync,
         Incident::Delete,
+    ] {
+        happen(&mut harness, &event);
+    }
+    harness.settle();
+    harness.check();
+}
+
+/// A status hangs while the Service goes to another type: it arrives when its finalizer could be gone.
+#[test]
+fn a_finalizer_stays_while_a_status_may_still_arrive() {
+    let mut harness = Harness::settled();
+    for event in [
+        Incident::Address(2),
+        Incident::Write(WriteFate::Late),
+        Incident::Class("theirs.example/lb"),
+        Incident::Relist,
     ] {
         happen(&mut harness, &event);
     }
