@@ -40,6 +40,7 @@ use self::all_gateways::GatewayClient;
 use self::election::{Election, LeaseTiming};
 use self::ownership::Ownership;
 pub use self::pool_status::PoolCounts;
+use self::status_writer::SentStatuses;
 #[cfg(fuzzing)]
 pub use self::term::conditions_by_reports;
 use self::term::{Broken, LeaderTerm};
@@ -181,6 +182,7 @@ async fn serve(
         Election::start(&connection, lease, identity.clone(), timing.clone())
     };
     let mut broken_terms = broken_terms();
+    let sent = SentStatuses::default();
     loop {
         publish.send_replace(ControllerStatus { leader: election.leader(), ..ControllerStatus::default() });
         tokio::select! {
@@ -194,7 +196,7 @@ async fn serve(
         let began = Instant::now();
         let options = current.borrow_and_update().clone();
         let ended = tokio::select! {
-            ended = lead(&connection, &options, &mut election, &publish, &mut stop) => ended,
+            ended = lead((&connection, &sent), &options, &mut election, &publish, &mut stop) => ended,
             Ok(()) = current.changed() => Ended::Reconfigured,
         };
         let what = match ended {
@@ -226,9 +228,9 @@ async fn serve(
     election.resign().await;
 }
 
-/// Runs one term. Requests in flight at its end may still be answered; no new writes start.
+/// Runs one term. Requests in flight at its end may still take effect, which `sent` records for the next one; no new writes start.
 async fn lead(
-    connection: &Connection,
+    (connection, sent): (&Connection, &SentStatuses),
     options: &ControllerOptions,
     election: &mut Election,
     publish: &watch::Sender<ControllerStatus>,
@@ -239,7 +241,8 @@ async fn lead(
         "leading: this controller allocates addresses and writes status"
     );
     let installation = installation(options, election);
-    let mut term = LeaderTerm::start(connection, options, &election.leadership(), &installation);
+    let leadership = election.leadership();
+    let mut term = LeaderTerm::start(connection, options, &leadership, &installation, sent.clone());
     tokio::select! {
         broken = term.run(publish) => Ended::Broken(broken),
         lost = election.lost() => if lost.is_ok() { Ended::Lost } else { Ended::Stopped },

@@ -112,17 +112,18 @@ pub(super) struct LeaderTerm {
 }
 
 impl LeaderTerm {
-    /// Starts a term. `installation` is the name that all processes of the installation share.
+    /// Starts a term. `installation` is the name that all processes of the installation share. `sent` has what earlier terms of this
+    /// process have sent, which may still take effect.
     pub(super) fn start(
         connection: &Connection,
         options: &ControllerOptions,
         leadership: &Leadership,
         installation: &str,
+        sent: SentStatuses,
     ) -> Self {
         let may_write = leadership.clone();
         let controller = options.projection.gateway_controller.as_deref().unwrap_or(GATEWAY_CONTROLLER);
         let ownership = options.ownership.clone().with_gateway_controller(controller);
-        let sent = SentStatuses::default();
         let writer = StatusWriter::start(connection, ownership, sent.clone(), move || may_write.remaining());
         let events = EventRecorder::start(connection, options.identity.clone(), leadership.clone());
         let karmada = options.karmada.as_ref();

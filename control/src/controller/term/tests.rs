@@ -31,6 +31,10 @@ struct Contents {
     writes: Vec<(String, Value)>,
     /// Whether writes of statuses change nothing.
     keeps_status: bool,
+    /// A Service whose statuses get no answer.
+    hanging: Option<&'static str>,
+    /// Writes that the process has sent.
+    sent: SentStatuses,
 }
 
 impl World {
@@ -113,6 +117,13 @@ impl World {
     fn answer(&self, asked: &Asked) -> Reply {
         let segments: Vec<&str> = asked.path.split('/').skip(1).collect();
         match segments.as_slice() {
+            [.., name, "status"]
+                if self.0.lock().unwrap().hanging == Some(*name) && asked.method == "PATCH" =>
+            {
+                let body = serde_json::from_str(&asked.body).unwrap();
+                self.0.lock().unwrap().writes.push(("hanging".to_owned(), body));
+                Reply { hangs: true, ..Reply::of(200, "") }
+            }
             _ if asked.method == "PATCH" => self.write(&segments, &asked.body),
             _ if asked.method != "GET" => Reply::of(404, "not here"),
             ["apis", "gateway.networking.k8s.io"] => {
@@ -175,8 +186,8 @@ impl World {
         let world = self.clone();
         let stub = Stub::start(move |asked| world.answer(asked)).await;
         let (connection, until) = (Connection::to(&stub.url), Instant::now() + Duration::from_secs(600));
-        let leadership = Leadership::until(until.into());
-        let mut term = LeaderTerm::start(&connection, &options(), &leadership, "test");
+        let (leadership, sent) = (Leadership::until(until.into()), self.0.lock().unwrap().sent.clone());
+        let mut term = LeaderTerm::start(&connection, &options(), &leadership, "test", sent);
         let publish = watch::Sender::new(ControllerStatus::default());
         let begun = Instant::now();
         let holds = async {
@@ -340,4 +351,23 @@ async fn a_listener_set_without_a_gateway_loses_its_status_once() {
     world.0.lock().unwrap().keeps_status = true;
     world.lead_until("some time has passed", after(Duration::from_secs(4))).await;
     assert_eq!(world.writes("listenersets").len(), 1);
+}
+
+/// An aborted write of the term before may still take effect.
+#[tokio::test]
+async fn a_term_knows_what_the_one_before_has_sent() {
+    let world = World::new();
+    world.put_service("first", &[]);
+    world.0.lock().unwrap().hanging = Some("first");
+    world.lead_until("the status is sent", |world| world.writes("hanging").len() == 1).await;
+    let sent = world.writes("hanging")[0]["status"].to_string();
+    assert!(sent.contains("203.0.113.10"), "{sent}");
+    // An older Service, which chooses first.
+    world.put_service("older", &[]);
+    let mut older = world.object("services", "older");
+    older["metadata"] =
+        json!({"creationTimestamp": "2025-01-01T00:00:00Z", "finalizers": [crate::api::names::FINALIZER]});
+    world.put("services", "older", older);
+    world.lead_until("both have one", |world| !world.addresses("services", "older").is_empty()).await;
+    assert_eq!(world.addresses("services", "older"), ["203.0.113.11"]);
 }
