@@ -30,7 +30,9 @@ use crate::api::problem::report::Report;
 use crate::api::store::{Objects, ServiceKey};
 
 /// State of a Service before it was retired.
+#[derive(Default)]
 struct Before {
+    uid: Option<String>,
     held: Vec<IpAddr>,
     reserved: Vec<IpAddr>,
     /// See [`ProjectedService::seen`](super::ProjectedService::seen).
@@ -204,6 +206,7 @@ impl Projector {
     /// Removes a Service that is not served, or no longer served, except for its Problems. Returns the addresses that it had.
     fn retire(&mut self, key: &ServiceKey, problems: Vec<Problem>, pass: &mut Pass) -> Before {
         let mut before = Before {
+            uid: None,
             held: self.allocator.held(key).to_vec(),
             reserved: self.allocator.reserved(key).to_vec(),
             seen: None,
@@ -213,7 +216,7 @@ impl Projector {
             self.index(key, &old.reached, &[]);
             let backends = old.gateway.map(|gateway| gateway.backends).unwrap_or_default();
             self.index_backends(key, &backends, &[]);
-            before.seen = old.seen;
+            (before.seen, before.uid) = (old.seen, old.uid);
         }
         self.allocator.release(key);
         self.claims.release(key, &mut pass.touched);
@@ -229,7 +232,8 @@ impl Projector {
     fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, before: Before, pass: &mut Pass) {
         let unplanned = unplanned_status(key, objects, &self.options);
         let sent = self.sent.get(key).cloned().unwrap_or_default();
-        let Some(UnplannedStatus { rank, published, node_families, stays_published, unseen }) = unplanned
+        let Some(UnplannedStatus { rank, uid, published, node_families, stays_published, unseen }) =
+            unplanned
         else {
             if let Some((metadata, _)) = Published::of(key, objects).filter(|_| !sent.is_empty()) {
                 let claims = sent.ports().map(|addr| (addr, ClaimPriority::Published)).collect();
@@ -238,7 +242,8 @@ impl Projector {
             }
             return;
         };
-        let Before { held, reserved, seen } = before;
+        let replaced = before.uid.is_some() && before.uid != uid;
+        let Before { held, reserved, seen, .. } = if replaced { Before::default() } else { before };
         let had = [held.as_slice(), &reserved].concat();
         let is_own =
             |ip: &IpAddr| addresses::is_own(*ip, &had, node_families, pass.starting, &self.allocator);
@@ -251,7 +256,8 @@ impl Projector {
             kept.extend(missing);
         }
         if !kept.is_empty() {
-            self.services.entry(key.clone()).or_default().seen = Some(published.addresses.clone());
+            let known = self.services.entry(key.clone()).or_default();
+            (known.seen, known.uid) = (Some(published.addresses.clone()), uid);
         }
         self.allocator.hold_again(key, kept, node_families);
         let ports = published.ports().chain(sent.ports());

@@ -14,6 +14,7 @@ use crate::api::store::{Objects, ServiceKey};
 #[derive(Debug)]
 pub(super) struct UnplannedStatus {
     pub(super) rank: Rank,
+    pub(super) uid: Option<String>,
     pub(super) published: Published,
     pub(super) node_families: NodeFamilies,
     /// Whether the status is not cleared either: replacing the Service of a MultiClusterService removes it for a moment.
@@ -52,6 +53,7 @@ pub(super) fn unplanned_status(
     let of_fleet = key.source == FrontendSource::MultiClusterService;
     Some(UnplannedStatus {
         rank: Rank::new(key, metadata),
+        uid: metadata.uid.clone(),
         published: Published::read(status),
         node_families: requests::node_families(status),
         stays_published: of_fleet && is_ours && multi_cluster::template(&objects.fleet, key).is_none(),
@@ -68,6 +70,7 @@ fn of_gateway(key: &ServiceKey, objects: &Objects) -> Option<UnplannedStatus> {
     }
     Some(UnplannedStatus {
         rank: Rank::new(key, &gateway.metadata),
+        uid: gateway.metadata.uid.clone(),
         published: Published::of_gateway(gateway, sets_of(key, &objects.gateway_api)),
         node_families: requests::node_families_of(&gateway.status.as_ref()?.conditions),
         stays_published: false,

@@ -180,6 +180,29 @@ fn what_a_status_publishes_is_nobody_elses_until_it_is_cleared() {
     }
 }
 
+/// The deletion of an object and its successor come in one batch.
+#[test]
+fn a_successor_inherits_nothing() {
+    let key = ServiceKey::new("shop", "web");
+    let of = |uid: &str, rest: &str| finalized(&format!(", uid: {uid}"), "", rest);
+    let kept = of("a", &status(&["203.0.113.2"])).replace("sheave.dev/l4", "example.com/other");
+    let mut kept = objects(&[POOL, &kept]);
+    let mut projector = managed();
+    all(&mut projector, &kept);
+    add(&mut kept, &[&of("b", "")]);
+    let next = projector.project(&kept, &Dirty::Services([key.clone()].into()));
+    assert_eq!(ips(&next, "shop/web"), ["203.0.113.0"], "the first one was kept for its status alone");
+
+    let mut allocated = objects(&[ONLY, &of("a", "")]);
+    let mut projector = managed();
+    assert_eq!(ips(&all(&mut projector, &allocated), "shop/web"), ["203.0.113.1"]);
+    let asks = service("able", "web", "ports: [{port: 443}]", "");
+    add(&mut allocated, &[&asks, &finalized(&format!(", uid: b{LEAVING}"), "", "")]);
+    let dirty = [key, ServiceKey::new("able", "web")];
+    let next = projector.project(&allocated, &Dirty::Services(dirty.into()));
+    assert_eq!(ips(&next, "able/web"), ["203.0.113.1"], "the second one never had it");
+}
+
 /// A write that is under way, or whose answer was lost, may publish an address that no status has.
 #[test]
 fn an_address_that_was_sent_is_nobody_elses_until_the_write_is_over() {
