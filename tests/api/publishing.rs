@@ -116,7 +116,7 @@ fn start(connection: &Connection, handle: &Handle) -> StatusWriter {
 
 fn statement() -> DesiredStatus {
     let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
-    let ingress = vec![Ingress { ip: ADDRESS.parse().unwrap(), hostname: None, ports }];
+    let ingress = vec![Ingress { ip: ADDRESS.parse().unwrap(), hostname: None, ports, whole: false }];
     DesiredStatus { ingress, gateways: 1, ..DesiredStatus::default() }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn run(bytes: &[u8]) {
 /// Service that the reports are about.
 fn web() -> LoadBalancerStatus {
     let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
-    let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
+    let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports, whole: false }];
     LoadBalancerStatus {
         service: ServiceKey::new("shop", "web"),
         ingress,

@@ -46,8 +46,8 @@ pub const FROM_GATEWAY_NODES: &str = "sheave.dev/FromGatewayNodes";
 /// True if each address that is not a gateway node's own is announced, by one gateway or with BGP by each that can serve it.
 /// Absent if no gateway announces addresses itself.
 pub const ANNOUNCED: &str = "sheave.dev/Announced";
-/// True if a Gateway has ports at its addresses, which its message lists. They are its own until a write has removed them from it.
-/// Every process reads it.
+/// True if a Gateway or MultiClusterService has ports at its addresses, which its message lists. They are its own until a write has
+/// removed them from it. Every process reads it.
 pub const PORTS_PUBLISHED: &str = "sheave.dev/PortsPublished";
 /// Label of objects that the controller creates; its value is the installation's field manager.
 pub const MANAGED_BY: &str = "sheave.dev/managed-by";

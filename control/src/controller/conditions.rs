@@ -73,7 +73,11 @@ pub fn conditions_for(desired_status: &DesiredStatus) -> Vec<DesiredCondition> {
             let ready = ready(desired_status, &programmed);
             vec![allocated(desired_status), programmed, ready]
         }
-        Some(fleet) => multi_cluster::conditions_across_clusters(desired_status, fleet),
+        Some(fleet) => {
+            let mut conditions = multi_cluster::conditions_across_clusters(desired_status, fleet);
+            conditions.extend(ports_published(&desired_status.ingress));
+            conditions
+        }
     };
     conditions.extend(desired_status.node_families.map(from_gateway_nodes));
     conditions.extend(announced::announced_condition(&desired_status.announcement));
@@ -104,8 +108,12 @@ pub(super) fn gateway_conditions(
         .collect()
 }
 
-/// The ports that a Gateway has at its addresses: not those that another object has there.
+/// The ports that a Gateway or MultiClusterService has at its addresses: not those that another object has there. `None` if
+/// it is unknown which it has.
 fn ports_published(ingress: &[Ingress]) -> Option<DesiredCondition> {
+    if ingress.iter().any(|entry| entry.whole) {
+        return None;
+    }
     let of_address = |entry: &Ingress| {
         let ip = entry.ip;
         let own = entry.ports.iter().filter(|port| port.error != Some(reason::ADDRESS_IN_USE));

@@ -1,11 +1,16 @@
 //! Ownership of an address and port that several Services claim: first the Service whose status has it, then the oldest, and
 //! those that only name it in `externalIPs` last. When the owner leaves, the next one takes over.
+//!
+//! An object without a plan, whose status publishes an address without a list of ports, claims every port of it, against all but those whose
+//! statuses have the port: objects with such statuses may share an address, each with ports of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use sheave_model::{FrontendAddr, Protocol};
 
 use super::plan::Rank;
+use super::published::{Published, WholeAddresses, add_whole};
 use crate::api::store::ServiceKey;
 
 /// Priority of a claim, highest first. It outweighs the age of the Services: otherwise a user with write access to a Service could
@@ -23,7 +28,25 @@ pub(super) enum ClaimPriority {
 }
 
 /// Claims of a Service.
-pub(super) type ServiceClaims = BTreeMap<FrontendAddr, ClaimPriority>;
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServiceClaims {
+    pub(super) addrs: BTreeMap<FrontendAddr, ClaimPriority>,
+    /// Addresses that its status publishes without a list of ports.
+    pub(super) whole: WholeAddresses,
+}
+
+impl ServiceClaims {
+    /// Adds claims to the ports that a status, or a write of one, lists.
+    pub(super) fn add_listed(&mut self, published: &Published) {
+        self.addrs.extend(published.ports().map(|addr| (addr, ClaimPriority::Published)));
+    }
+
+    /// Adds claims to all that a status, or a write of one, publishes. For an object that is not planned, whose ports are unknown.
+    pub(super) fn add_published(&mut self, published: &Published) {
+        self.add_listed(published);
+        add_whole(&mut self.whole, published.whole());
+    }
+}
 
 /// All claims.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +55,7 @@ pub(super) struct Claims {
     by_service: HashMap<ServiceKey, (Rank, ServiceClaims)>,
     /// Number of claimed addresses with each port.
     ports: HashMap<(u16, Protocol), usize>,
+    whole: BTreeMap<IpAddr, Vec<(Rank, BTreeSet<FrontendAddr>)>>,
 }
 
 /// Effects of changed claims.
@@ -39,6 +63,8 @@ pub(super) struct Claims {
 pub(super) struct ClaimChanges {
     /// Addresses whose claimants changed, and whether they had any before.
     pub(super) addrs: BTreeMap<FrontendAddr, bool>,
+    /// Addresses of which claims on every port changed.
+    pub(super) whole: BTreeSet<IpAddr>,
 }
 
 impl Claims {
@@ -48,7 +74,7 @@ impl Claims {
             return;
         }
         self.release(&rank.key, touched);
-        for (addr, claim) in &claims {
+        for (addr, claim) in &claims.addrs {
             touched.addrs.entry(*addr).or_insert(self.by_addr.contains_key(addr));
             let claimants = self.by_addr.entry(*addr).or_default();
             if claimants.is_empty() {
@@ -56,13 +82,26 @@ impl Claims {
             }
             claimants.push((*claim, rank.clone()));
         }
+        for (ip, others) in &claims.whole {
+            touched.whole.insert(*ip);
+            self.whole.entry(*ip).or_default().push((rank.clone(), others.clone()));
+        }
         self.by_service.insert(rank.key.clone(), (rank.clone(), claims));
     }
 
     /// Removes all claims of a Service.
     pub(super) fn release(&mut self, key: &ServiceKey, touched: &mut ClaimChanges) {
         let Some((_, claims)) = self.by_service.remove(key) else { return };
-        for addr in claims.into_keys() {
+        for ip in claims.whole.into_keys() {
+            touched.whole.insert(ip);
+            if let Some(claims) = self.whole.get_mut(&ip) {
+                claims.retain(|(rank, _)| rank.key != *key);
+                if claims.is_empty() {
+                    self.whole.remove(&ip);
+                }
+            }
+        }
+        for addr in claims.addrs.into_keys() {
             touched.addrs.entry(addr).or_insert(true);
             if let Some(claims) = self.by_addr.get_mut(&addr) {
                 claims.retain(|(_, rank)| rank.key != *key);
@@ -83,9 +122,12 @@ impl Claims {
         }
     }
 
-    /// The Service that serves on `addr`.
+    /// The Service to which `addr` belongs, if any claims just that.
     pub(super) fn owner(&self, addr: FrontendAddr) -> Option<&ServiceKey> {
-        self.by_addr.get(&addr)?.iter().min().map(|(_, rank)| &rank.key)
+        let (priority, first) = self.by_addr.get(&addr)?.iter().min()?;
+        let whole = self.whole.get(&addr.ip).filter(|_| *priority > ClaimPriority::Published);
+        let whole = whole.into_iter().flatten().filter(|(_, others)| !others.contains(&addr));
+        Some(&whole.map(|(rank, _)| rank).min().unwrap_or(first).key)
     }
 
     /// The rank of a Service with claims.
@@ -105,6 +147,12 @@ impl Claims {
         }
         let there = self.by_addr.iter().filter(|(addr, _)| ports.contains(&(addr.port, addr.protocol)));
         there.flat_map(|(_, claims)| claims.iter().map(|(_, rank)| rank.key.clone())).collect()
+    }
+
+    /// All Services with a claim on a port of one of these addresses.
+    pub(super) fn claimants_at(&self, ips: &BTreeSet<IpAddr>) -> impl Iterator<Item = &ServiceKey> {
+        let there = self.by_addr.iter().filter(|(addr, _)| ips.contains(&addr.ip));
+        there.flat_map(|(_, claims)| claims).map(|(_, rank)| &rank.key)
     }
 
     /// Whether the gateway itself accepts traffic on `addr`.

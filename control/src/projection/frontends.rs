@@ -71,7 +71,8 @@ impl Plan {
             FrontendKind::LoadBalancer => (addr, self.claim_priority(addr)),
             FrontendKind::NodePort | FrontendKind::ClusterIp => (addr, ClaimPriority::Given),
         };
-        self.exposures(addresses, context, |_, _| ()).into_iter().map(claim).collect()
+        let addrs = self.exposures(addresses, context, |_, _| ()).into_iter().map(claim).collect();
+        ServiceClaims { addrs, ..ServiceClaims::default() }
     }
 
     /// The frontends that the Service requests with these load balancer addresses, without duplicate or reserved pairs of address
@@ -419,6 +420,7 @@ pub(super) fn load_balancer_status(
         ip,
         hostname: plan.requests.hostnames.get(&ip).cloned(),
         ports: port_statuses(plan, ip, frontends),
+        whole: false,
     });
     LoadBalancerStatus {
         service: plan.key().clone(),

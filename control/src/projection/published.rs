@@ -1,12 +1,12 @@
 //! Addresses and ports in the status of an object, whatever it requests now. No other Service gets them until the write that
 //! removes them from the status has been observed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service, ServiceStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize as _;
 use serde_json::Value;
 use sheave_model::{FrontendAddr, FrontendSource, Protocol};
@@ -23,12 +23,15 @@ use crate::api::published_ports;
 use crate::api::store::{Objects, ServiceKey};
 use crate::net;
 
+/// Addresses at which every port belongs to an object, each with those that do not.
+pub(super) type WholeAddresses = BTreeMap<IpAddr, BTreeSet<FrontendAddr>>;
+
 /// Addresses and ports in a status, or in a write of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     pub(crate) addresses: Vec<IpAddr>,
-    /// Addresses without a list of ports: every port of the Service counts as listed.
-    whole: BTreeSet<IpAddr>,
+    /// Addresses without a list of ports: every port counts as listed, except those with the error that another Service has them.
+    whole: WholeAddresses,
     /// Ports that are listed without the error that another Service has them.
     ports: BTreeSet<FrontendAddr>,
     /// Whether any port is listed with that error.
@@ -36,12 +39,22 @@ pub struct Published {
 }
 
 impl Published {
-    /// Reads a status; invalid addresses are left out.
-    pub(super) fn read(status: Option<&ServiceStatus>) -> Self {
+    /// Reads the status of a Service or MultiClusterService; invalid addresses are left out. The definition of a
+    /// MultiClusterService has no place for ports without an error, so a condition lists those that it has. A status from before
+    /// there was such a condition publishes whole addresses.
+    pub(crate) fn read(source: FrontendSource, status: Option<&ServiceStatus>) -> Self {
         let mut published = Self::default();
-        let status = status.and_then(|status| status.load_balancer.as_ref());
-        for ingress in status.and_then(|status| status.ingress.as_deref()).unwrap_or_default() {
-            published.add(ingress);
+        let Some(status) = status else { return published };
+        let ingress = status.load_balancer.as_ref().and_then(|status| status.ingress.as_deref());
+        for ingress in ingress.unwrap_or_default() {
+            published.add(source, ingress);
+        }
+        let mut conditions = status.conditions.iter().flatten();
+        if source == FrontendSource::MultiClusterService
+            && let Some(condition) = conditions.find(|condition| condition.type_ == PORTS_PUBLISHED)
+        {
+            published.whole.clear();
+            published.ports = listed_at(&published.addresses, condition);
         }
         published
     }
@@ -51,11 +64,11 @@ impl Published {
         Some(match key.source {
             FrontendSource::Service => {
                 let service = objects.services.get(key)?;
-                (&service.metadata, Self::read(service.status.as_ref()))
+                (&service.metadata, Self::read(key.source, service.status.as_ref()))
             }
             FrontendSource::MultiClusterService => {
                 let service = objects.fleet.services.get(key)?;
-                (&service.metadata, Self::read(service.status.as_ref()))
+                (&service.metadata, Self::read(key.source, service.status.as_ref()))
             }
             FrontendSource::Gateway => {
                 let gateway = objects.gateway_api.gateways.get(key)?;
@@ -64,11 +77,11 @@ impl Published {
         })
     }
 
-    /// Claims of a write of a status. Our writes of Gateways list the ports.
+    /// Claims of a write of a status. Our writes of Gateways and MultiClusterServices list the ports.
     pub(crate) fn written(source: FrontendSource, status: &Value) -> Self {
         match source {
             FrontendSource::Service | FrontendSource::MultiClusterService => {
-                Self::read(ServiceStatus::deserialize(status).ok().as_ref())
+                Self::read(source, ServiceStatus::deserialize(status).ok().as_ref())
             }
             FrontendSource::Gateway => {
                 let status = GatewayStatus::deserialize(status).ok();
@@ -80,7 +93,16 @@ impl Published {
     /// The part that `seen` does not have.
     pub(crate) fn beyond(mut self, seen: &Self) -> Self {
         self.ports.retain(|addr| !seen.has(*addr));
-        self.addresses.retain(|ip| !seen.addresses.contains(ip) || self.ports.iter().any(|it| it.ip == *ip));
+        self.whole.retain(|ip, others| {
+            let Some(others_before) = seen.whole.get(ip) else { return true };
+            let gained = others_before.difference(others).filter(|addr| !seen.has(**addr));
+            self.ports.extend(gained);
+            false
+        });
+        self.addresses.retain(|ip| {
+            let has_port = || self.ports.iter().any(|addr| addr.ip == *ip);
+            !seen.addresses.contains(ip) || self.whole.contains_key(ip) || has_port()
+        });
         self
     }
 
@@ -92,6 +114,7 @@ impl Published {
             }
         }
         self.ports.extend(other.ports);
+        add_whole(&mut self.whole, &other.whole);
     }
 
     /// Whether it publishes nothing.
@@ -110,10 +133,7 @@ impl Published {
         let mut addresses: Vec<IpAddr> = addresses.collect();
         addresses.dedup();
         let ports = match gateway.condition(PORTS_PUBLISHED) {
-            Some(condition) => {
-                let listed = published_ports::read(&condition.message).into_iter();
-                listed.filter(|addr| addresses.contains(&addr.ip)).collect()
-            }
+            Some(condition) => listed_at(&addresses, condition),
             None => {
                 let mut ports = BTreeSet::new();
                 let status = gateway.status.as_ref().map(|status| status.listeners.as_slice());
@@ -136,33 +156,60 @@ impl Published {
         Self { addresses, ports, ..Self::default() }
     }
 
-    fn add(&mut self, ingress: &LoadBalancerIngress) {
+    fn add(&mut self, source: FrontendSource, ingress: &LoadBalancerIngress) {
         let Some(ip) = ingress.ip.as_deref().and_then(|text| net::parse_ip(text).ok()) else { return };
         if !self.addresses.contains(&ip) {
             self.addresses.push(ip);
         }
         let in_use = port_error(reason::ADDRESS_IN_USE);
-        let Some(ports) = ingress.ports.as_deref().filter(|ports| !ports.is_empty()) else {
-            self.whole.insert(ip);
-            return;
+        let addr_of = |port: &PortStatus| {
+            let (port, protocol) = (u16::try_from(port.port).ok()?, Protocol::named(&port.protocol)?);
+            Some(FrontendAddr { ip, port, protocol })
         };
+        let ports = ingress.ports.as_deref().unwrap_or_default();
         let (lost, listed): (Vec<&PortStatus>, Vec<&PortStatus>) =
             ports.iter().partition(|port| port.error.as_deref() == Some(&in_use));
         self.lost_some |= !lost.is_empty();
-        self.ports.extend(listed.into_iter().filter_map(|port| {
-            let (port, protocol) = (u16::try_from(port.port).ok()?, Protocol::named(&port.protocol)?);
-            Some(FrontendAddr { ip, port, protocol })
-        }));
+        // A MultiClusterService lists only ports with an error.
+        if ports.is_empty() || source == FrontendSource::MultiClusterService {
+            let lost = lost.into_iter().filter_map(addr_of).collect();
+            add_whole(&mut self.whole, &[(ip, lost)].into());
+        } else {
+            self.ports.extend(listed.into_iter().filter_map(addr_of));
+        }
     }
 
     /// Whether the address is published with this port.
-    pub(super) fn has(&self, addr: FrontendAddr) -> bool {
-        self.whole.contains(&addr.ip) || self.ports.contains(&addr)
+    pub(crate) fn has(&self, addr: FrontendAddr) -> bool {
+        self.ports.contains(&addr) || self.whole.get(&addr.ip).is_some_and(|others| !others.contains(&addr))
     }
 
     /// Ports that are listed.
     pub(super) fn ports(&self) -> impl Iterator<Item = FrontendAddr> {
         self.ports.iter().copied()
+    }
+
+    /// Addresses without a list of ports.
+    pub(super) fn whole(&self) -> &WholeAddresses {
+        &self.whole
+    }
+}
+
+/// Ports in the condition that lists them, at those of the addresses that the status has.
+fn listed_at(addresses: &[IpAddr], condition: &Condition) -> BTreeSet<FrontendAddr> {
+    let listed = published_ports::read(&condition.message).into_iter();
+    listed.filter(|addr| addresses.contains(&addr.ip)).collect()
+}
+
+/// Adds addresses without a list of ports: a port belongs to others only if it does so according to both.
+pub(super) fn add_whole(all: &mut WholeAddresses, more: &WholeAddresses) {
+    for (ip, others) in more {
+        match all.get_mut(ip) {
+            Some(known) => known.retain(|addr| others.contains(addr)),
+            None => {
+                all.insert(*ip, others.clone());
+            }
+        }
     }
 }
 

@@ -48,15 +48,15 @@ pub(super) fn read<'a>(
     let slices: Vec<&Arc<EndpointSlice>> = slices.collect();
     let elsewhere = match key.source {
         FrontendSource::Service | FrontendSource::Gateway => BTreeSet::new(),
-        FrontendSource::MultiClusterService => families_elsewhere(service, &slices),
+        FrontendSource::MultiClusterService => families_elsewhere((key.source, service), &slices),
     };
     let families = families::read(spec, slices.into_iter(), &elsewhere, &mut report);
     let (mut requests, mut ranges) = (Requests::default(), FamilyRanges::default());
     if kinds.contains(&FrontendKind::LoadBalancer) {
-        requests = requests::read(service, &families, options, &mut report);
+        requests = requests::read((key.source, service), &families, options, &mut report);
         ranges = source_ranges::read(service, &families, &mut report);
     } else if published::keeps(service, options) {
-        requests.status = Published::read(service.status.as_ref());
+        requests.status = Published::read(key.source, service.status.as_ref());
     }
     let exposed = |index: usize| exposed.is_none_or(|exposed| exposed.contains(&index));
     let (ports, listed_ports) = ports::plan(spec.ports.as_deref().unwrap_or_default(), exposed, &mut report);
@@ -92,8 +92,11 @@ pub(super) fn read<'a>(
 
 /// Families that a MultiClusterService has in member clusters. A family with an address in its status is included, so that no
 /// address is released while the slices of a cluster are missing.
-fn families_elsewhere(service: &Service, slices: &[&Arc<EndpointSlice>]) -> BTreeSet<Family> {
-    let published = Published::read(service.status.as_ref()).addresses;
+fn families_elsewhere(
+    (source, service): (FrontendSource, &Service),
+    slices: &[&Arc<EndpointSlice>],
+) -> BTreeSet<Family> {
+    let published = Published::read(source, service.status.as_ref()).addresses;
     let of_slices = slices.iter().filter_map(|slice| Family::named(&slice.address_type));
     published.into_iter().map(Family::of).chain(of_slices).collect()
 }

@@ -10,7 +10,7 @@ use sheave_model::{EndpointAddr, Frontend, FrontendAddr, FrontendChange, Fronten
 
 use super::addresses::RequestContext;
 use super::class::ClassMatch;
-use super::conflicts::{ClaimChanges, ClaimPriority};
+use super::conflicts::{ClaimChanges, ServiceClaims};
 use super::endpoints::observer::EndpointLoop;
 use super::frontends::{FrontendInput, ServiceOutput};
 use super::gateway_api::frontends::GatewayChange;
@@ -19,7 +19,7 @@ use super::plan::{Plan, Planned, Rank, Slices, service_ref};
 use super::published::Published;
 use super::read_service::{ServiceFields, read};
 use super::service_addresses::ServiceAddressChanges;
-use super::status::{LoadBalancerStatus, MultiClusterStatus, ResolvedRefs};
+use super::status::{MultiClusterStatus, ResolvedRefs};
 use super::unplanned_status::{UnplannedStatus, unplanned_status};
 use super::{
     ProjectedGateway, ProjectedService, Projector, addresses, allocation_order, annotations, class,
@@ -232,38 +232,44 @@ impl Projector {
     fn keep_addresses(&mut self, objects: &Objects, key: &ServiceKey, before: Before, pass: &mut Pass) {
         let unplanned = unplanned_status(key, objects, &self.options);
         let sent = self.sent.get(key).cloned().unwrap_or_default();
-        let Some(UnplannedStatus { rank, uid, published, node_families, stays_published, unseen }) =
-            unplanned
-        else {
+        let Some(unplanned) = unplanned else {
             if let Some((metadata, _)) = Published::of(key, objects).filter(|_| !sent.is_empty()) {
-                let claims = sent.ports().map(|addr| (addr, ClaimPriority::Published)).collect();
+                let mut claims = ServiceClaims::default();
+                claims.add_published(&sent);
                 self.claims.set(&Rank::new(key, metadata), claims, &mut pass.touched);
                 self.allocator.reserve(key, sent.addresses);
             }
             return;
         };
-        let replaced = before.uid.is_some() && before.uid != uid;
+        let mut claims = ServiceClaims::default();
+        [&unplanned.published, &sent].into_iter().for_each(|it| claims.add_published(it));
+        self.claims.set(&unplanned.rank, claims, &mut pass.touched);
+        if self.options.role == Role::Gateway {
+            // Only a controller allocates addresses, so only a controller keeps them.
+            return;
+        }
+        let UnplannedStatus { published, node_families, .. } = &unplanned;
+        let replaced = before.uid.is_some() && before.uid != unplanned.uid;
         let Before { held, reserved, seen, .. } = if replaced { Before::default() } else { before };
         let had = [held.as_slice(), &reserved].concat();
         let is_own =
-            |ip: &IpAddr| addresses::is_own(*ip, &had, node_families, pass.starting, &self.allocator);
+            |ip: &IpAddr| addresses::is_own(*ip, &had, *node_families, pass.starting, &self.allocator);
         let mut kept: Vec<IpAddr> = published.addresses.iter().copied().filter(is_own).collect();
-        if stays_published && let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty()) {
-            known.status = Some(LoadBalancerStatus::reserving(key, &kept, node_families));
+        if unplanned.stays_published
+            && let Some(known) = self.services.get_mut(key).filter(|_| !kept.is_empty())
+        {
+            known.status = Some(unplanned.reserving(&kept));
         }
-        if unseen && seen.is_none_or(|seen| seen == published.addresses) {
+        if unplanned.unseen && seen.is_none_or(|seen| seen == published.addresses) {
             let missing: Vec<IpAddr> = held.into_iter().filter(|ip| !kept.contains(ip)).collect();
             kept.extend(missing);
         }
         if !kept.is_empty() {
             let known = self.services.entry(key.clone()).or_default();
-            (known.seen, known.uid) = (Some(published.addresses.clone()), uid);
+            (known.seen, known.uid) = (Some(published.addresses.clone()), unplanned.uid.clone());
         }
-        self.allocator.hold_again(key, kept, node_families);
-        let ports = published.ports().chain(sent.ports());
-        let claims = ports.map(|addr| (addr, ClaimPriority::Published)).collect();
+        self.allocator.hold_again(key, kept, *node_families);
         self.allocator.reserve(key, sent.addresses);
-        self.claims.set(&rank, claims, &mut pass.touched);
     }
 
     /// Sets the status of a MultiClusterService that is ours but not served.
@@ -342,11 +348,11 @@ impl Projector {
         for (key, plan) in &pass.plans {
             let addresses = self.services.get(key).map(|known| known.allocated.addresses.as_slice());
             let mut claims = plan.claims(addresses.unwrap_or_default(), &self.context);
-            if matches!(self.options.role, Role::Controller { .. }) {
-                // Ports that it gave up remain its own until its status no longer lists them.
-                let sent = self.sent.get(key).into_iter().flat_map(Published::ports);
-                let published = plan.requests.status.ports().chain(sent);
-                claims.extend(published.map(|addr| (addr, ClaimPriority::Published)));
+            if self.options.role != Role::Standalone {
+                // Ports that it gave up remain its own until its status no longer lists them. Without a list it has those of its
+                // plan: others may have the rest, with such a status, too.
+                claims.add_listed(&plan.requests.status);
+                self.sent.get(key).into_iter().for_each(|sent| claims.add_published(sent));
             }
             self.claims.set(&plan.rank, claims, &mut pass.touched);
         }
@@ -360,6 +366,9 @@ impl Projector {
         affected.extend(self.claims.on_ports(&pass.led_on.node_ports));
         for addr in pass.touched.addrs.keys() {
             affected.extend(self.claims.claimants(*addr).cloned());
+        }
+        if !pass.touched.whole.is_empty() {
+            affected.extend(self.claims.claimants_at(&pass.touched.whole).cloned());
         }
         // Additional claims on an address do not matter to Services that have it as an endpoint.
         let came_or_went =

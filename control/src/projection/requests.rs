@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Service, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use sheave_model::FrontendSource;
+
 use super::allocator::NodeFamilies;
 use super::annotations;
 use super::annotations::{ADDRESS_POOL, ADDRESSES, RENUMBER, addresses, usable_address};
@@ -50,7 +52,7 @@ fn is_neighbours(service: &Service, class: &str) -> bool {
 
 /// Reads the requests. Unusable values are reported and left out.
 pub(super) fn read(
-    service: &Service,
+    (source, service): (FrontendSource, &Service),
     families: &Families,
     options: &Options,
     report: &mut Report,
@@ -63,7 +65,7 @@ pub(super) fn read(
         pool: pool.filter(|name| !name.is_empty()),
         node_families: node_families(service.status.as_ref()),
         by_neighbour: is_neighbours(service, &options.load_balancer_class),
-        status: Published::read(service.status.as_ref()),
+        status: Published::read(source, service.status.as_ref()),
         renumber: annotations::flag(service, RENUMBER, report, "it counts as false"),
         ..Requests::default()
     };

@@ -31,6 +31,8 @@ pub struct Ingress {
     pub hostname: Option<String>,
     /// All ports of the Service that the API can list here.
     pub ports: Vec<PortStatus>,
+    /// Whether every port here is its own, apart from those with an error: which it has is unknown while it is not served.
+    pub whole: bool,
 }
 
 /// A port of the Service at one address.
@@ -48,12 +50,6 @@ impl LoadBalancerStatus {
     /// The status of an object without addresses.
     pub fn empty(service: &ServiceKey) -> Self {
         Self { service: service.clone(), ingress: Vec::new(), node_families: NodeFamilies::default() }
-    }
-
-    /// The status of an object that keeps these addresses although it is not served there.
-    pub(super) fn reserving(service: &ServiceKey, addresses: &[IpAddr], node_families: NodeFamilies) -> Self {
-        let ingress = addresses.iter().map(|&ip| Ingress { ip, hostname: None, ports: Vec::new() });
-        Self { service: service.clone(), ingress: ingress.collect(), node_families }
     }
 }
 

@@ -17,6 +17,7 @@ mod kinds;
 mod multi_cluster;
 mod pools;
 mod problems;
+mod published_ports;
 mod reference;
 mod shared_addresses;
 mod support;

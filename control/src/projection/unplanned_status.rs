@@ -1,13 +1,17 @@
 //! Addresses and ports in the status of an object that is not served, or no longer served.
 
-use sheave_model::FrontendSource;
+use std::net::IpAddr;
+
+use sheave_model::{FrontendAddr, FrontendSource};
 
 use super::allocator::NodeFamilies;
 use super::gateway_api::sets_of;
 use super::options::{Options, Role};
 use super::plan::Rank;
 use super::published::{Published, asks, has_finalizer};
+use super::status::{Ingress, LoadBalancerStatus, PortStatus};
 use super::{multi_cluster, requests};
+use crate::api::problem::reason;
 use crate::api::store::{Objects, ServiceKey};
 
 /// Addresses and ports that an object which is not served keeps until its status is cleared.
@@ -23,40 +27,55 @@ pub(super) struct UnplannedStatus {
     pub(super) unseen: bool,
 }
 
+impl UnplannedStatus {
+    /// The status of an object that keeps these addresses, with the ports that it has published there, although it is not served.
+    pub(super) fn reserving(&self, addresses: &[IpAddr]) -> LoadBalancerStatus {
+        let port =
+            |addr: FrontendAddr, error| PortStatus { port: addr.port, protocol: addr.protocol.name(), error };
+        let ingress = addresses.iter().map(|&ip| {
+            let own = self.published.ports().filter(|addr| addr.ip == ip).map(|addr| port(addr, None));
+            let others = self.published.whole().get(&ip);
+            let lost = others.into_iter().flatten().map(|addr| port(*addr, Some(reason::ADDRESS_IN_USE)));
+            Ingress { ip, hostname: None, ports: own.chain(lost).collect(), whole: others.is_some() }
+        });
+        let service = self.rank.key.clone();
+        LoadBalancerStatus { service, ingress: ingress.collect(), node_families: self.node_families }
+    }
+}
+
 /// Addresses and ports of an object without a plan: everything that its status publishes. A gateway that has not received a
-/// change yet may still serve it, and another process may decide about it. Only a controller allocates addresses, so only a
-/// controller keeps them.
+/// change yet may still serve it, and another process may decide about it. A single process publishes nothing.
 pub(super) fn unplanned_status(
     key: &ServiceKey,
     objects: &Objects,
     options: &Options,
 ) -> Option<UnplannedStatus> {
-    if !matches!(options.role, Role::Controller { .. }) {
+    if options.role == Role::Standalone {
         return None;
     }
-    let (metadata, status, is_ours) = match key.source {
+    let (metadata, status, is_ours, stays_published) = match key.source {
         FrontendSource::Service => {
             let service = objects.services.get(key)?;
-            (&service.metadata, service.status.as_ref(), asks(service, options)?)
+            (&service.metadata, service.status.as_ref(), asks(service, options)?, false)
         }
         FrontendSource::MultiClusterService => {
             let service = objects.fleet.services.get(key)?;
             let template = multi_cluster::template(&objects.fleet, key);
             let is_ours = multi_cluster::whose(service, template, options).is_ok();
-            (&service.metadata, service.status.as_ref(), is_ours)
+            let stays_published = is_ours && template.is_none();
+            (&service.metadata, service.status.as_ref(), is_ours, stays_published)
         }
         FrontendSource::Gateway => return of_gateway(key, objects),
     };
     if !is_ours && !has_finalizer(metadata, options) {
         return None;
     }
-    let of_fleet = key.source == FrontendSource::MultiClusterService;
     Some(UnplannedStatus {
         rank: Rank::new(key, metadata),
         uid: metadata.uid.clone(),
-        published: Published::read(status),
+        published: Published::read(key.source, status),
         node_families: requests::node_families(status),
-        stays_published: of_fleet && is_ours && multi_cluster::template(&objects.fleet, key).is_none(),
+        stays_published,
         unseen: metadata.deletion_timestamp.is_some()
             || multi_cluster::is_suspended(key, &objects.fleet, options),
     })

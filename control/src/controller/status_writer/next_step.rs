@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::patch;
 use crate::api::address_pool::{API_VERSION, AddressPool, AddressPoolStatus, KIND};
-use crate::api::names::ANNOUNCED;
+use crate::api::condition::DesiredCondition;
+use crate::api::names::{ANNOUNCED, PORTS_PUBLISHED};
 use crate::controller::conditions;
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::ownership::Ownership;
@@ -197,10 +198,14 @@ fn status_urgency(object: &ServiceObject, desired_status: &DesiredStatus) -> Urg
     }
     let generation = object.metadata().generation;
     let desired = conditions::conditions_for(desired_status);
-    if !desired.iter().all(|condition| condition.is_meant_by(there, generation)) {
+    let mut differing = desired.iter().filter(|condition| !condition.stands_in(there, generation));
+    // Others wait for ports that it has given up, and only the message of their condition has them.
+    let is_status = |condition: &DesiredCondition| {
+        condition.kind == PORTS_PUBLISHED || !condition.is_meant_by(there, generation)
+    };
+    if differing.clone().any(is_status) {
         return Urgency::Status;
     }
-    let mut differing = desired.iter().filter(|condition| !condition.stands_in(there, generation));
     if differing.all(|condition| condition.kind == ANNOUNCED) { Urgency::Settled } else { Urgency::Minor }
 }
 

@@ -261,7 +261,7 @@ mod tests {
     /// The Service `web`, which has TCP port 80 on the address of the failures.
     fn web() -> LoadBalancerStatus {
         let ports = vec![PortStatus { port: 80, protocol: "TCP", error: None }];
-        let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports }];
+        let ingress = vec![Ingress { ip: [203, 0, 113, 10].into(), hostname: None, ports, whole: false }];
         LoadBalancerStatus { ingress, ..LoadBalancerStatus::empty(&ServiceKey::new("shop", "web")) }
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn service(differences: &Value) -> Service {
 
 pub(crate) fn ingress(ip: &str, error: Option<&'static str>) -> Ingress {
     let ports = vec![PortStatus { port: 80, protocol: "TCP", error }];
-    Ingress { ip: ip.parse().unwrap(), hostname: None, ports }
+    Ingress { ip: ip.parse().unwrap(), hostname: None, ports, whole: false }
 }
 
 /// A MultiClusterService from the Karmada API server, with these differences (JSON merge patch).

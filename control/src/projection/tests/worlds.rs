@@ -20,14 +20,16 @@ use serde_json::json;
 use sheave_model::{FrontendKind, FrontendSource};
 
 use self::event::{Batch, Event, GATEWAYS, ObjectName, Term, batches, batches_at_one_address};
-use self::server::{Kind, LateWrite, Server};
-use super::super::{Authority, LoadBalancerStatus, Options, Projection, Projector, Published, Role};
+use self::server::{Kind, LateWrite, PublishedPorts, Server};
+use super::super::{Authority, Ingress, LoadBalancerStatus, Options, Projection, Projector, Published, Role};
 use crate::api::gateway_api::Gateway;
 use crate::api::names::{FROM_GATEWAY_NODES, PORTS_PUBLISHED};
+use crate::api::problem::reason;
 use crate::api::published_ports;
 use crate::api::store::{Dirty, ServiceKey, Store};
 use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::gateway_status::gateway::DesiredGateway;
+use crate::controller::port_errors::PortFailure;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step::WriteStep;
 use crate::projection::gateway_api::conditions::LiveState;
@@ -81,6 +83,8 @@ struct World {
     alone: Projector,
     /// The published addresses when everything was written, if that was the case in the last batch.
     published: Option<AllPublished>,
+    /// See [`Batch::failing`].
+    failing: Option<u16>,
     /// Writes that have not arrived yet, at most one for each object.
     late: Vec<LateWrite>,
     /// Addresses that several namespaces may have had: those of Nodes, and those that all their pools have shared at some time.
@@ -110,6 +114,7 @@ impl World {
             gateway: Projector::new(options(Role::Gateway)),
             alone: Projector::new(options(Role::Standalone)),
             published: None,
+            failing: None,
             late: Vec::new(),
             ever_shared: BTreeSet::new(),
         }
@@ -127,6 +132,7 @@ impl World {
             self.land(usize::MAX)?;
         }
         self.hear(batch);
+        self.failing = batch.failing;
         self.note_shared();
         if batch.term == Term::New {
             self.controller = controller();
@@ -330,10 +336,23 @@ impl World {
             ingress: status.ingress.clone(),
             problems: self.controller.problems_of(key),
             gateways: 1,
+            failed_ports: self.failed_ports(status),
             fleet: fleet.cloned().map(Box::new),
             node_families: shows_origin.then_some(status.node_families),
             ..DesiredStatus::default()
         }))
+    }
+
+    /// The ports of an object that a gateway cannot open.
+    fn failed_ports(&self, status: &LoadBalancerStatus) -> Vec<PortFailure> {
+        let of_entry = |entry: &Ingress| {
+            let (ip, reason) = (entry.ip, reason::BIND_FAILED);
+            let failing = entry.ports.iter().filter(|port| Some(port.port) == self.failing);
+            let failing = failing.map(|it| (it.port, it.protocol));
+            let failure = |(port, protocol)| PortFailure { ip, port, protocol, reason, everywhere: false };
+            failing.map(failure).collect::<Vec<_>>()
+        };
+        status.ingress.iter().flat_map(of_entry).collect()
     }
 
     fn check(&mut self, settled: bool) -> Checked {
@@ -435,7 +454,7 @@ impl World {
     }
 
     /// Checks that the gateway forwards an address only to the object that it is published for, and a port of it to no other
-    /// served object. At its own node's address it serves the object that has the port at the addresses of other gateway nodes,
+    /// object, served or not. At its own node's address it serves the object that has the port at the addresses of other gateway nodes,
     /// as long as no object has it here.
     fn check_tables(&self) -> Checked {
         prop_assert!(self.gateway.is_consistent() && self.controller.is_consistent());
@@ -452,7 +471,7 @@ impl World {
             let at_others = || published.get(&owner).is_some_and(|all| !all.is_empty());
             let is_published = has(&owner).is_some() || own_node() && at_others();
             prop_assert!(is_published, "{addr} is not published for {owner:?}");
-            let rivals = self.gateway.claims.claimants(addr).filter(|key| **key != owner);
+            let rivals = published.keys().filter(|key| **key != owner);
             for rival in rivals.filter(|key| has(key).is_some_and(|ports| ports.contains(&port))) {
                 prop_assert!(
                     has(&owner).is_some_and(|ports| ports.contains(&port)),
@@ -465,7 +484,7 @@ impl World {
     }
 
     /// Ports in the statuses that are listed without the error that another object has them, by address.
-    fn server_published(&self) -> BTreeMap<ServiceKey, BTreeMap<IpAddr, BTreeSet<(u16, String)>>> {
+    fn server_published(&self) -> BTreeMap<ServiceKey, PublishedPorts> {
         let mut listed = Store::default();
         [Kind::Service, Kind::MultiClusterService, Kind::Gateway]
             .into_iter()
@@ -476,8 +495,8 @@ impl World {
             let owned = ports.filter(|port| port.error.as_deref() != Some("sheave.dev/AddressInUse"));
             owned.map(|port| (u16::try_from(port.port).unwrap(), port.protocol.clone())).collect()
         };
-        let keys = objects.services.keys().chain(objects.fleet.services.keys());
-        let published = keys.filter_map(|key| {
+        let of_fleet = objects.fleet.services.keys().map(|key| (key.clone(), self.server.own_ports(key)));
+        let published = objects.services.keys().filter_map(|key| {
             let object = ServiceObject::find(objects, key)?;
             let entries = object.ingress().iter();
             let entries =
@@ -494,7 +513,7 @@ impl World {
             addresses_of(gateway).map(at).collect()
         };
         let gateways = objects.gateway_api.gateways.iter().map(|(key, it)| (key.clone(), of_gateway(it)));
-        published.chain(gateways).collect()
+        published.chain(of_fleet).chain(gateways).collect()
     }
 
     fn note_shared(&mut self) {

@@ -1,9 +1,10 @@
 //! Conditions of each state of a MultiClusterService, with their exact texts.
 
 use super::*;
-use crate::api::names::{ALLOCATED, PROGRAMMED};
+use crate::api::names::{ALLOCATED, PORTS_PUBLISHED, PROGRAMMED};
 use crate::controller::conditions;
 use crate::controller::tests::objects::{desired_status, problem};
+use crate::projection::Ingress;
 
 fn cluster(name: &str, state: ClusterState, ready: u32, total: u32) -> MemberClusterStatus {
     MemberClusterStatus { name: name.into(), state, ready, total, weight: 100, priority: 0, lack: None }
@@ -31,7 +32,7 @@ fn one(
 }
 
 #[test]
-fn a_healthy_one_says_so_five_times() {
+fn a_healthy_one_says_so_and_lists_its_ports() {
     let fleet = fleet(vec![
         cluster("member1", ClusterState::Ready, 4, 5),
         cluster("member2", ClusterState::Ready, 3, 4),
@@ -46,12 +47,28 @@ fn a_healthy_one_says_so_five_times() {
             (ALLOCATED, true, "Allocated"),
             (PROGRAMMED, true, "Programmed"),
             (DEGRADED, false, "Healthy"),
+            (PORTS_PUBLISHED, true, "Ports"),
         ]
     );
+    assert_eq!(said[5].message, "TCP 80 at 203.0.113.7.");
     assert_eq!(
         said[3].message,
         "Gateways serve it on 203.0.113.7. 7 of 9 endpoints in 2 of 2 clusters: member1 4/5 ready; member2 3/4 ready."
     );
+}
+
+#[test]
+fn ports_that_it_does_not_have_are_not_listed() {
+    let listed = |change: fn(&mut Ingress)| {
+        let mut desired = desired_status();
+        change(&mut desired.ingress[0]);
+        let said = said(&desired, fleet(Vec::new()));
+        said.into_iter().find(|it| it.kind == PORTS_PUBLISHED).map(|it| (it.holds, it.message))
+    };
+    assert_eq!(listed(|it| it.ports[0].error = Some(reason::BIND_FAILED)), listed(|_| ()));
+    let none = (false, "It has no port at its addresses.".to_owned());
+    assert_eq!(listed(|it| it.ports[0].error = Some(reason::ADDRESS_IN_USE)), Some(none));
+    assert_eq!(listed(|it| it.whole = true), None, "the status publishes the whole address already");
 }
 
 #[test]

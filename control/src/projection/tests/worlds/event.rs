@@ -41,6 +41,8 @@ pub(super) struct Batch {
     pub(super) refused: Vec<ObjectName>,
     /// Objects whose writes of a status arrive only after the writes of the next batch.
     pub(super) late: Vec<ObjectName>,
+    /// A port that a gateway cannot open for any object.
+    pub(super) failing: Option<u16>,
 }
 
 /// An object that the controller writes.
@@ -82,8 +84,10 @@ fn batches_of(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<
     ];
     let events = prop::collection::vec(event, 1..7);
     let listed = prop_oneof![3 => Just(Vec::new()), 1 => subsequence(Kind::ALL.to_vec(), 1..5)];
-    let batch = (events, listed, any::<bool>(), term, prop::bool::weighted(0.8), objects(), objects())
-        .prop_map(|(events, listed, reversed, term, written, refused, late)| Batch {
+    let failing = prop_oneof![3 => Just(None), 1 => (80..82_u16).prop_map(Some)];
+    let writes = (prop::bool::weighted(0.8), objects(), objects());
+    let batch = (events, listed, any::<bool>(), term, writes, failing).prop_map(
+        |(events, listed, reversed, term, (written, refused, late), failing)| Batch {
             events,
             listed,
             reversed,
@@ -91,7 +95,9 @@ fn batches_of(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<
             written,
             refused,
             late,
-        });
+            failing,
+        },
+    );
     prop::collection::vec(batch, 1..10)
 }
 
@@ -140,6 +146,14 @@ fn event_at_one_address() -> impl Strategy<Value = Event> {
         object["spec"]["addresses"] = json!([{"value": THE_ADDRESS}]);
         Event::Put(Kind::Gateway, object)
     });
+    let of_fleet = multi_cluster_service().prop_map(|mut object| {
+        object["metadata"]["annotations"] = json!({"sheave.dev/addresses": THE_ADDRESS});
+        Event::Put(Kind::MultiClusterService, object)
+    });
+    let template = template().prop_map(|mut object| {
+        object["spec"]["ipFamilies"] = json!(["IPv4"]);
+        Event::Put(Kind::Template, object)
+    });
     let gone = |kind, names: &'static [&'static str]| {
         (select(&SPACES[..]), select(names))
             .prop_map(move |(space, name)| Event::Delete(kind, space, name.to_owned()))
@@ -148,7 +162,11 @@ fn event_at_one_address() -> impl Strategy<Value = Event> {
         4 => service,
         6 => gateway,
         4 => listener_set().prop_map(|it| Event::Put(Kind::ListenerSet, it)),
+        4 => of_fleet,
+        4 => template,
         1 => gone(Kind::Service, &SERVICES),
+        1 => gone(Kind::MultiClusterService, &SERVICES[..2]),
+        2 => gone(Kind::Template, &SERVICES[..2]),
         1 => gone(Kind::Gateway, &GATES),
         1 => gone(Kind::ListenerSet, &["l0", "l1"]),
     ]

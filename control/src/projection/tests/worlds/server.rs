@@ -1,6 +1,7 @@
 //! Objects of API servers as JSON, by kind and name, and the changes that they deliver: single changes, or whole lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,8 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::names::FINALIZER;
+use crate::api::problem::reason;
 use crate::api::store::{Change, Delta, ServiceKey};
-use crate::controller::desired_status::Desired;
+use crate::controller::desired_status::{Desired, DesiredStatus};
 use crate::controller::gateway_status::GatewayApiSubject;
 use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::ownership::Ownership;
@@ -66,6 +68,9 @@ impl Kind {
     }
 }
 
+/// Field of a MultiClusterService's status with the ports that are its own, which only these worlds read.
+const OWN_PORTS: &str = "ownPorts";
+
 /// Namespace and name; cluster-scoped objects have no namespace.
 type Name = (String, String);
 
@@ -90,6 +95,9 @@ impl LateWrite {
         Published::written(self.key.source, &self.body["status"])
     }
 }
+
+/// Ports that a status publishes, by address.
+pub(super) type PublishedPorts = BTreeMap<IpAddr, BTreeSet<(u16, String)>>;
 
 /// Objects of both API servers.
 #[derive(Clone, Debug, Default)]
@@ -154,7 +162,41 @@ impl Server {
         let now = jiff::Timestamp::UNIX_EPOCH;
         // There are no other writers, so a cleared status is empty.
         let seen = Seen { object: &exposed, status_cleared: false, now };
-        next_step(&seen, desired, &Ownership::default())
+        let mut step = next_step(&seen, desired, &Ownership::default());
+        if let (WriteStep::ApplyStatus(body), Desired::Published(desired)) = (&mut step, desired)
+            && kind == Kind::MultiClusterService
+        {
+            body["status"][OWN_PORTS] = Self::own_ports_of(object, desired);
+        }
+        step
+    }
+
+    /// Ports of a MultiClusterService with this status. It keeps the ports of an address while it is not known which it has.
+    fn own_ports_of(object: &Value, desired: &DesiredStatus) -> Value {
+        let mut own = json!({});
+        for entry in &desired.ingress {
+            let ip = entry.ip.to_string();
+            let ports = entry.ports.iter().filter(|port| port.error != Some(reason::ADDRESS_IN_USE));
+            own[&ip] = match entry.ports.is_empty() {
+                true => object["status"][OWN_PORTS][&ip].clone(),
+                false => ports.map(|port| json!([port.port, port.protocol])).collect(),
+            };
+        }
+        own
+    }
+
+    /// The ports of a MultiClusterService, as the controller meant the status, by address. The API has no field for them.
+    pub(super) fn own_ports(&self, key: &ServiceKey) -> PublishedPorts {
+        let Some(object) = self.objects.get(&at(Kind::MultiClusterService, key)) else {
+            return BTreeMap::new();
+        };
+        let entries = object["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
+        let of_entry = |entry: &Value| {
+            let ip = entry["ip"].as_str()?;
+            let ports = serde_json::from_value(object["status"][OWN_PORTS][ip].clone()).unwrap_or_default();
+            Some((ip.parse().ok()?, ports))
+        };
+        entries.filter_map(of_entry).collect()
     }
 
     /// The controller's next write to a Gateway.
