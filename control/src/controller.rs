@@ -2,8 +2,8 @@
 //! after Services. Gateways forward traffic without it.
 //!
 //! With a Karmada control plane it does the same for MultiClusterServices there. Both get their addresses from the same pools, so
-//! a new leader allocates none before it has read both API servers: an address could be in use already. Published addresses stay
-//! and are kept up to date. After that, either API server can be unavailable without affecting the other's objects.
+//! a new leader allocates none before it has read both API servers: an address or port could be in use already. What is published
+//! stays and is kept up to date. After that, either API server can be unavailable without affecting the other's objects.
 //!
 //! A term of leadership (`term`) starts only from the state of the API server, so that no memory of this process undoes the work
 //! of another leader. Candidates watch no objects.
@@ -23,7 +23,7 @@ pub mod port_errors;
 pub mod service_exports;
 pub mod service_object;
 pub mod status_writer;
-mod term;
+pub(crate) mod term;
 mod token_file;
 pub mod uninstall;
 

@@ -15,7 +15,7 @@ use crate::api::karmada::MultiClusterService;
 use crate::api::names::{FROM_GATEWAY_NODES, PROGRAMMED};
 use crate::api::store::{Objects, ServiceKey};
 use crate::net;
-use crate::projection::LoadBalancerStatus;
+use crate::projection::{LoadBalancerStatus, Published};
 
 /// Value of `spec.type` and `spec.types`.
 const LOAD_BALANCER: &str = "LoadBalancer";
@@ -87,6 +87,11 @@ impl ServiceObject {
     pub(super) fn has_addresses(&self, status: &LoadBalancerStatus) -> bool {
         let published = self.ingress().iter().map(|entry| entry.ip.as_deref().unwrap_or_default().to_owned());
         published.eq(status.ingress.iter().map(|entry| entry.ip.to_string()))
+    }
+
+    /// Addresses and ports that its status publishes.
+    pub(super) fn published(&self) -> Published {
+        Published::read(self.source(), self.status())
     }
 
     /// Entries of [`Self::ingress`], with their index, for which Karmada's webhook rejects every later change of the object,

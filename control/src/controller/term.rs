@@ -2,7 +2,7 @@
 
 mod announcements;
 mod awaited_addresses;
-mod awaiting_karmada;
+pub(crate) mod awaiting_karmada;
 mod gateway_failures;
 mod gateway_membership;
 mod gateways;

@@ -9,10 +9,13 @@ use super::listeners::ListenerList;
 use super::{apply, merge};
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::{Gateway, GatewayAddress, GatewayStatus};
-use crate::api::names::ANNOUNCED;
+use crate::api::names::{ANNOUNCED, FROM_GATEWAY_NODES, PORTS_PUBLISHED};
+use crate::api::published_ports;
+use crate::api::store::{Objects, ServiceKey};
 use crate::controller::conditions;
 use crate::controller::desired_status::{Announcement, DesiredStatus};
 use crate::controller::status_writer::next_step::{Urgency, WriteStep};
+use crate::projection::Published;
 use crate::projection::gateway_api::conditions::{GatewayConditions, ListenerConditions, PROGRAMMED};
 
 /// Largest number of addresses in a status, which the API server enforces.
@@ -51,9 +54,20 @@ impl DesiredGateway {
         }
     }
 
-    /// The addresses.
-    pub(in crate::controller) fn addresses(&self) -> &[GatewayAddress] {
-        &self.addresses
+    /// Whether the Gateway has published the same addresses, and these ports or more. Gateway nodes serve at their own addresses where a
+    /// condition says so, published or not.
+    pub fn is_published(&self, key: &ServiceKey, objects: &Objects) -> bool {
+        let Some((_, published)) = Published::of(key, objects) else { return false };
+        let status = objects.gateway_api.gateways.get(key).and_then(|gateway| gateway.status.as_ref());
+        let desired = |kind| self.conditions.iter().find(|condition| condition.kind == kind);
+        let is_of_nodes = |origin: &DesiredCondition| {
+            let stands = |status: &GatewayStatus| origin.is_meant_by(&status.conditions, None);
+            !origin.holds || status.is_some_and(stands)
+        };
+        let ports = desired(PORTS_PUBLISHED).map(|condition| published_ports::read(&condition.message));
+        status.map(|status| status.addresses.as_slice()).unwrap_or_default() == self.addresses
+            && desired(FROM_GATEWAY_NODES).is_none_or(is_of_nodes)
+            && ports.unwrap_or_default().into_iter().all(|addr| published.has(addr))
     }
 
     fn conditions<'a>(&'a self, status: &'a GatewayStatus) -> ConditionList<'a> {

@@ -1,20 +1,28 @@
-//! Desired state of Services before a new leader has read the Karmada API server, while the addresses of MultiClusterServices are
-//! unknown. No Service may get such an address, so Services keep their addresses and none is allocated. No I/O.
+//! Desired state of Services before a new leader has read the Karmada API server, while the addresses and ports of
+//! MultiClusterServices are unknown. No Service may get one of these, so Services keep what they have published, and nothing is
+//! allocated. No I/O.
 
-use crate::api::problem::{Problem, reason};
+use sheave_model::{FrontendAddr, Protocol};
+
+use crate::api::names::FROM_GATEWAY_NODES;
+use crate::api::problem::{Problem, ProblemPort, reason};
 use crate::api::store::ServiceKey;
 use crate::controller::desired_status::{Announcement, Desired, DesiredStatus};
 use crate::controller::service_object::ServiceObject;
-use crate::projection::LoadBalancerStatus;
+use crate::projection::{LoadBalancerStatus, NodeFamilies};
 
 /// The desired state of a Service that would get this status; `None` if it cannot be decided yet.
-pub(super) fn desired(
+pub(crate) fn desired(
     object: &ServiceObject,
     status: &LoadBalancerStatus,
     desired_status: DesiredStatus,
 ) -> Option<Desired> {
+    // Where this condition appears, gateways serve at the addresses of their nodes, published or not.
+    let origin = object.conditions().iter().find(|condition| condition.type_ == FROM_GATEWAY_NODES);
+    let node_families = origin.map(|condition| NodeFamilies::named(&condition.reason));
+    let desired_status = DesiredStatus { node_families, ..desired_status };
     if object.has_addresses(status) {
-        return Some(Desired::Published(desired_status));
+        return Some(Desired::Published(without_new_ports(object, status, desired_status)));
     }
     let waits = DesiredStatus {
         ingress: Vec::new(),
@@ -24,6 +32,35 @@ pub(super) fn desired(
     };
     // A Service with addresses other than these keeps them.
     object.ingress().is_empty().then_some(Desired::Published(waits))
+}
+
+/// The status without ports that the object does not publish yet.
+fn without_new_ports(
+    object: &ServiceObject,
+    status: &LoadBalancerStatus,
+    mut desired: DesiredStatus,
+) -> DesiredStatus {
+    let published = object.published();
+    for entry in &mut desired.ingress {
+        let ip = entry.ip;
+        for port in entry.ports.iter_mut().filter(|port| port.error != Some(reason::ADDRESS_IN_USE)) {
+            let Some(protocol) = Protocol::named(port.protocol) else { continue };
+            let addr = FrontendAddr { ip, port: port.port, protocol };
+            if !published.has(addr) {
+                port.error = Some(reason::ADDRESS_IN_USE);
+                desired.problems.push(Problem {
+                    object: status.service.object(),
+                    reason: reason::ADDRESS_IN_USE,
+                    field: String::new(),
+                    message: format!(
+                        "{addr} is not given yet: an object that this controller has not read yet may have it"
+                    ),
+                    port: Some(ProblemPort { port: port.port, protocol: port.protocol }),
+                });
+            }
+        }
+    }
+    desired
 }
 
 /// The Problem of a Service that gets no address yet.
@@ -47,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::controller::tests::objects::{desired_status, ingress, service};
+    use crate::projection::PortStatus;
 
     fn status() -> LoadBalancerStatus {
         LoadBalancerStatus {
@@ -67,11 +105,32 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_an_address_waits_and_says_for_what() {
-        let Some(Desired::Published(published)) = desired(&with(&[]), &status(), desired_status()) else {
-            panic!()
+    fn a_service_gets_no_port_that_it_has_not_published() {
+        let listing = |ports: serde_json::Value| {
+            let ingress = json!([{"ip": "203.0.113.7", "ipMode": "Proxy", "ports": ports}]);
+            let object = service(&json!({"status": {"loadBalancer": {"ingress": ingress}}}));
+            let object = ServiceObject::from(&Arc::new(object));
+            let Some(Desired::Published(kept)) = desired(&object, &status(), desired_status()) else {
+                panic!()
+            };
+            (kept.ingress[0].ports[0].error, kept.problems)
         };
-        assert_eq!(published.ingress, []);
+        let PortStatus { port, protocol, .. } = desired_status().ingress[0].ports[0];
+        let (error, problems) = listing(json!([{"port": port, "protocol": protocol}]));
+        assert_eq!((error, problems.as_slice()), (None, [].as_slice()));
+        let lost = json!([{"port": port, "protocol": protocol, "error": "sheave.dev/AddressInUse"}]);
+        for ports in [lost, json!([{"port": 9, "protocol": protocol}])] {
+            let (error, problems) = listing(ports);
+            assert_eq!(error, Some(reason::ADDRESS_IN_USE));
+            assert_eq!(problems[0].port, Some(ProblemPort { port, protocol }));
+        }
+    }
+
+    #[test]
+    fn a_service_without_an_address_waits_and_says_for_what() {
+        let of_nodes = DesiredStatus { node_families: Some(NodeFamilies::named("IPv4")), ..desired_status() };
+        let Some(Desired::Published(published)) = desired(&with(&[]), &status(), of_nodes) else { panic!() };
+        assert_eq!((published.ingress.as_slice(), published.node_families), ([].as_slice(), None));
         assert_eq!(published.problems, [problem(&status().service)]);
         let none = LoadBalancerStatus { ingress: Vec::new(), ..status() };
         let nothing = DesiredStatus { ingress: Vec::new(), ..desired_status() };

@@ -199,8 +199,8 @@ impl LeaderTerm {
         let Some((live, conditions)) = self.live_conditions(key, &gateway, outcome) else { return };
         let sets = conditions.sets.clone();
         let desired = DesiredGateway::new(&gateway, conditions, &live);
-        if self.awaited_addresses().is_some() && !is_published(&gateway, &desired) {
-            // Objects that are not known yet may have these addresses.
+        if self.awaited_addresses().is_some() && !desired.is_published(key, self.pipeline.objects()) {
+            // Objects that are not known yet may have these addresses or ports.
             return;
         }
         let subject = GatewayApiSubject::Gateway(gateway, Some(Arc::new(desired)));
@@ -371,10 +371,4 @@ fn concerned(
         one.and_then(|it| of(it, key)) != other.and_then(|it| of(it, key))
     };
     routes.extend(keys.filter(differs).cloned());
-}
-
-/// Whether the status of the Gateway has the desired addresses.
-fn is_published(gateway: &Gateway, desired: &DesiredGateway) -> bool {
-    gateway.status.as_ref().map(|status| status.addresses.as_slice()).unwrap_or_default()
-        == desired.addresses()
 }

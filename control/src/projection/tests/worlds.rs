@@ -32,6 +32,7 @@ use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step::WriteStep;
+use crate::controller::term::awaiting_karmada;
 use crate::projection::gateway_api::conditions::LiveState;
 
 /// Number of worlds that take some ten seconds in a debug build.
@@ -83,6 +84,8 @@ struct World {
     alone: Projector,
     /// The published addresses when everything was written, if that was the case in the last batch.
     published: Option<AllPublished>,
+    /// Whether the controller has not read Karmada's API server.
+    blind: bool,
     /// See [`Batch::failing`].
     failing: Option<u16>,
     /// Writes that have not arrived yet, at most one for each object.
@@ -114,6 +117,7 @@ impl World {
             gateway: Projector::new(options(Role::Gateway)),
             alone: Projector::new(options(Role::Standalone)),
             published: None,
+            blind: false,
             failing: None,
             late: Vec::new(),
             ever_shared: BTreeSet::new(),
@@ -122,19 +126,22 @@ impl World {
 
     fn pass(&mut self, batch: &Batch) -> Checked {
         match batch.term {
-            Term::Same | Term::New => {}
+            Term::Same | Term::New | Term::Blind => {}
             Term::Seats(true) => self.take_seats(Authority::ALL)?,
             Term::Seats(false) => self.take_seats(Authority::NONE)?,
             Term::ClassSeat => self.take_seats(Authority { own: true, untaken: false })?,
         }
-        if batch.term == Term::New {
+        if matches!(batch.term, Term::New | Term::Blind) {
             // Leadership ends before a write can arrive in the next term.
             self.land(usize::MAX)?;
         }
         self.hear(batch);
         self.failing = batch.failing;
         self.note_shared();
-        if batch.term == Term::New {
+        if batch.term == Term::Blind {
+            self.blind_term()?;
+        }
+        if matches!(batch.term, Term::New | Term::Blind) {
             self.controller = controller();
             self.controller.set_authority(Authority::NONE);
             self.project();
@@ -176,6 +183,22 @@ impl World {
         Ok(())
     }
 
+    /// A leader that has not read Karmada's API server writes what it may.
+    fn blind_term(&mut self) -> Checked {
+        let mut known = Store::default();
+        Kind::ALL.into_iter().filter(|it| !it.is_of_fleet()).for_each(|it| known.apply(self.server.list(it)));
+        let store = std::mem::replace(&mut self.store, known);
+        self.controller = controller();
+        self.controller.set_authority(Authority::NONE);
+        self.blind = true;
+        self.project();
+        let written = self.write_all(&[], &[], false);
+        self.blind = false;
+        self.store = store;
+        Kind::ALL.into_iter().for_each(|kind| self.store.apply(self.server.list(kind)));
+        written
+    }
+
     /// Applies events to the server and delivers them to the store.
     fn hear(&mut self, batch: &Batch) {
         let mut changes = Vec::new();
@@ -202,6 +225,10 @@ impl World {
     fn project(&mut self) {
         let dirty = self.store.take_dirty();
         self.controller.set_sent(self.unseen());
+        if self.blind {
+            let _ = self.controller.project(self.store.objects(), &dirty);
+            return;
+        }
         for projector in [&mut self.controller, &mut self.gateway, &mut self.alone] {
             let _ = projector.project(self.store.objects(), &dirty);
         }
@@ -287,6 +314,10 @@ impl World {
             FrontendSource::MultiClusterService => return None,
             FrontendSource::Gateway => {
                 let desired = self.desired_gateway(key);
+                let is_published = |desired: &DesiredGateway| desired.is_published(key, self.store.objects());
+                if self.blind && desired.as_ref().is_some_and(|desired| !is_published(desired)) {
+                    return None;
+                }
                 return Some((Kind::Gateway, self.server.next_gateway_write(key, desired)));
             }
         };
@@ -332,7 +363,7 @@ impl World {
             (None, _) => return Some(Desired::Released),
         };
         let shows_origin = status.node_families.name().is_some() || object.shows_origin();
-        Some(Desired::Published(DesiredStatus {
+        let desired = DesiredStatus {
             ingress: status.ingress.clone(),
             problems: self.controller.problems_of(key),
             gateways: 1,
@@ -340,7 +371,11 @@ impl World {
             fleet: fleet.cloned().map(Box::new),
             node_families: shows_origin.then_some(status.node_families),
             ..DesiredStatus::default()
-        }))
+        };
+        if self.blind {
+            return awaiting_karmada::desired(&object, status, desired);
+        }
+        Some(Desired::Published(desired))
     }
 
     /// The ports of an object that a gateway cannot open.
@@ -457,6 +492,9 @@ impl World {
     /// object, served or not. At its own node's address it serves the object that has the port at the addresses of other gateway nodes,
     /// as long as no object has it here.
     fn check_tables(&self) -> Checked {
+        if self.blind {
+            return Ok(());
+        }
         prop_assert!(self.gateway.is_consistent() && self.controller.is_consistent());
         let published = self.server_published();
         for frontend in self.gateway.table.frontends() {

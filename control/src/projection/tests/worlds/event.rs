@@ -54,6 +54,8 @@ pub(super) enum Term {
     Same,
     /// A new leader, which knows only the stored state.
     New,
+    /// A new leader, which writes before it has read Karmada's API server.
+    Blind,
     /// Another installation gains or loses the Leases on Karmada; `true` means that this one has them.
     Seats(bool),
     /// This installation holds the Lease of its class, but not that for objects without a class.
@@ -79,6 +81,7 @@ fn batches_of(event: impl Strategy<Value = Event>) -> impl Strategy<Value = Vec<
     let term = prop_oneof![
         8 => Just(Term::Same),
         2 => Just(Term::New),
+        1 => Just(Term::Blind),
         2 => any::<bool>().prop_map(Term::Seats),
         1 => Just(Term::ClassSeat),
     ];

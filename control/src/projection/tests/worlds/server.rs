@@ -58,6 +58,20 @@ impl Kind {
         Self::ListenerSet,
     ];
 
+    /// Whether Karmada's API server has it.
+    pub(super) fn is_of_fleet(self) -> bool {
+        matches!(
+            self,
+            Self::MultiClusterService
+                | Self::Template
+                | Self::CollectedWork
+                | Self::ServiceWork
+                | Self::Imported
+                | Self::Binding
+                | Self::Cluster
+        )
+    }
+
     /// Whether we write its objects, and the server counts their creations.
     fn is_ours(self) -> bool {
         matches!(self, Self::Service | Self::MultiClusterService) || self.has_generation()
