@@ -62,7 +62,8 @@ pub(super) fn unplanned_status(
             let service = objects.fleet.services.get(key)?;
             let template = multi_cluster::template(&objects.fleet, key);
             let is_ours = multi_cluster::whose(service, template, options).is_ok();
-            let stays_published = is_ours && template.is_none();
+            let is_meant = service.spec.types.iter().any(|it| it == "LoadBalancer");
+            let stays_published = is_ours && is_meant && template.is_none();
             (&service.metadata, service.status.as_ref(), is_ours, stays_published)
         }
         FrontendSource::Gateway => return of_gateway(key, objects),

@@ -114,7 +114,7 @@ pub(in crate::projection) fn template<'a>(
 }
 
 /// Whether it is ours; the error states why not. Its API has no field for a class, so its annotation decides, and then the
-/// annotation and field of the Service.
+/// annotation and field of the Service. While its Service is replaced, it stays with the installation that has taken it.
 pub(in crate::projection) fn whose(
     service: &MultiClusterService,
     template: Option<&Service>,
@@ -126,6 +126,7 @@ pub(in crate::projection) fn whose(
     }
     match class(service, template) {
         Some(class) if class == options.load_balancer_class => Ok(()),
+        None if template.is_none() && is_taken_here(service, options) => Ok(()),
         None if options.fleet.handle_unclassified => unclassified(service, options),
         Some(class) => Err(format!(
             "its class is {class:?}; this gateway serves class {:?}",
@@ -163,11 +164,16 @@ fn first_taker(service: &MultiClusterService) -> Option<&String> {
     service.metadata.finalizers.iter().flatten().find(|finalizer| names::is_finalizer(finalizer))
 }
 
+/// Whether this installation took it first.
+fn is_taken_here(service: &MultiClusterService, options: &Options) -> bool {
+    first_taker(service).is_some_and(|first| *first == names::finalizer(&options.load_balancer_class))
+}
+
 /// Decides about an object without a class. It belongs to the installation whose finalizer came first, as ordered by the API
 /// server; without a finalizer, to the installation that may take it.
 fn unclassified(service: &MultiClusterService, options: &Options) -> Result<(), String> {
     match first_taker(service) {
-        Some(first) if *first == names::finalizer(&options.load_balancer_class) => Ok(()),
+        Some(_) if is_taken_here(service, options) => Ok(()),
         Some(first) => Err(format!(
             "nothing names its class, and another installation has taken it (finalizer {first}); to move it here, set the \
              annotation {CLASS} to {:?}",

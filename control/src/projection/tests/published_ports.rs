@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use sheave_model::FrontendSource;
 
-use super::super::{Options, Projection, Projector, Published, Role};
+use super::super::{KarmadaOptions, Options, Projection, Projector, Published, Role};
 use super::fleet::{TEMPLATE, fleet, key, mcs};
 use super::pools::{all, managed};
 use super::support::{add, options, problems, service};
-use crate::api::store::{Dirty, Objects};
+use crate::api::store::{Dirty, Objects, ServiceKey};
 
 const POOL: &str = "kind: AddressPool\nmetadata: {name: main}\nspec: {addresses: [203.0.113.10]}\n";
 const CONDITION: &str = "conditions: [{type: sheave.dev/PortsPublished, status: 'True', reason: Ports, message: \
@@ -104,6 +104,15 @@ fn what_it_publishes_is_listed_while_its_service_is_replaced() {
 }
 
 #[test]
+fn one_that_is_no_load_balancer_any_more_is_released_without_its_service() {
+    let [object, ..] = forms();
+    let object = object.replace("types: [LoadBalancer]", "types: [CrossCluster]");
+    let mut projector = managed();
+    let _ = all(&mut projector, &world(&[&object]));
+    assert!(projector.status(&key()).is_none() && projector.fleet_status(&key()).is_none());
+}
+
+#[test]
 fn its_ports_are_its_own_from_the_moment_they_are_sent() {
     let [object, ..] = forms();
     let asks = object.replace("uid: m,", "uid: m, annotations: {sheave.dev/addresses: 203.0.113.10},");
@@ -167,4 +176,32 @@ fn what_writes_publish_is_merged_and_what_is_seen_is_left_out() {
     let gained = both.beyond(&without);
     assert_eq!(gained.ports().map(|addr| addr.port).collect::<Vec<_>>(), [81]);
     assert!(all.clone().beyond(&all).is_empty() && all.beyond(&Published::default()).whole().len() == 1);
+}
+
+#[test]
+fn one_that_only_its_service_gives_our_class_stays_ours_while_that_is_replaced() {
+    let template = TEMPLATE.replace("ports:", "loadBalancerClass: sheave.dev/l4, ports:");
+    let fleet = KarmadaOptions { handle_unclassified: false, ..KarmadaOptions::default() };
+    let role =
+        Role::Controller { gateways: ServiceKey::new("sheave-system", "sheave-gateways"), own_gateway: None };
+    for (object, stays) in forms().into_iter().flat_map(|object| {
+        let untaken = object.replace("finalizers: [sheave.dev/load-balancer-cleanup]", "finalizers: []");
+        let other =
+            object.replace("finalizers: [", "finalizers: [sheave.dev/load-balancer-cleanup-bf9cf968, ");
+        [(object, true), (untaken, false), (other, false)]
+    }) {
+        let mut projector =
+            Projector::new(Options { role: role.clone(), fleet: fleet.clone(), ..Options::default() });
+        let _ = all(&mut projector, &world(&[&template, &object]));
+        assert!(projector.status(&key()).is_some_and(|it| !it.ingress.is_empty()), "{object}");
+        let meanwhile = all(&mut projector, &world(&[&object]));
+        let is_kept = projector.status(&key()).is_some_and(|it| !it.ingress.is_empty());
+        assert_eq!(is_kept, stays, "{object}");
+        if stays {
+            assert_ne!(owner(&meanwhile), Some(FrontendSource::Service), "{object}");
+        }
+        // Its Service comes back without our class.
+        let _ = all(&mut projector, &world(&[TEMPLATE, &object]));
+        assert!(projector.status(&key()).is_none(), "{object}");
+    }
 }
