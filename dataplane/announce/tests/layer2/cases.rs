@@ -46,7 +46,8 @@ fn an_address_that_is_withdrawn_while_it_is_renewed_does_not_come_back() {
             std::thread::park_timeout(Duration::from_micros(round));
             layer2.withdraw_all();
         });
-        both().into_iter().for_each(|ip| assert_eq!(shown(host, ip), "", "round {round}"));
+        // The gateway does not wait for a kernel that is busy.
+        both().into_iter().for_each(|ip| gone(host, ip));
         if round % 50 == 0 {
             let_pass(Duration::from_millis(20));
             both().into_iter().for_each(|ip| assert_eq!(shown(host, ip), "", "round {round}"));

@@ -170,19 +170,21 @@ impl Gateway {
     }
 
     pub(crate) fn announce(&self, ip: IpAddr) {
-        match self.try_announce(ip, false).unwrap() {
-            Announced::Now(_) => {}
-            // The machine is busy with other things.
-            Announced::Soon(_) => self.event("the announcement", |event| match event {
-                Layer2Event::Announced { ip: announced } => (*announced == ip).then_some(()),
-                _ => None,
-            }),
-            Announced::AfterProbe(interfaces) => panic!("{ip} is probed on {interfaces:?}"),
-        }
+        let announced = self.try_announce(ip, false).unwrap();
+        assert!(matches!(announced, Announced::Now(_)), "{announced:?}");
     }
 
+    /// Announces an address, and waits for the kernel longer than the gateway does: the machine may be busy with other tests.
     pub(crate) fn try_announce(&self, ip: IpAddr, probe: bool) -> Result<Announced, AnnounceError> {
-        self.run(move |layer2| layer2.announce(ip, &[], probe))
+        let announced = self.run(move |layer2| layer2.announce(ip, &[], probe))?;
+        if !matches!(announced, Announced::Soon(_)) {
+            return Ok(announced);
+        }
+        self.event("the announcement", |event| match event {
+            Layer2Event::Announced { ip: announced } => (*announced == ip).then_some(()),
+            _ => None,
+        });
+        Ok(Announced::Now(self.run(move |layer2| layer2.interfaces(ip))))
     }
 
     pub(crate) fn withdraw(&self, ip: IpAddr) {
