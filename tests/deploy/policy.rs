@@ -62,8 +62,11 @@ impl Write<'_> {
     }
 }
 
-/// Policy with a binding.
-struct Policy(Value);
+/// Policy with a binding, and the object that the binding names as a parameter; null for none.
+struct Policy {
+    spec: Value,
+    params: Value,
+}
 
 impl Policy {
     /// The policy of this name, which a binding with the same name enables.
@@ -81,65 +84,59 @@ impl Policy {
         }
         assert_eq!(spec("ValidatingAdmissionPolicyBinding"), binding);
         assert_eq!(policy["failurePolicy"], "Fail");
-        Self(policy)
+        Self { spec: policy, params: Value::Null }
     }
 
     /// Reasons for which it refuses a write; `None` if the write does not match.
     fn refuses(&self, write: &Write<'_>) -> Option<Vec<&str>> {
         let has = |list: &Value, item: &str| list.as_array().is_some_and(|list| list.contains(&json!(item)));
-        let concerned = list(&self.0["matchConstraints"]["resourceRules"]).iter().any(|rule| {
+        let concerned = list(&self.spec["matchConstraints"]["resourceRules"]).iter().any(|rule| {
             has(&rule["apiGroups"], write.group)
                 && has(&rule["resources"], write.resource)
                 && has(&rule["operations"], write.operation())
         });
         let mut variables = json!({});
-        let conditions = list(&self.0["matchConditions"]);
+        let conditions = list(&self.spec["matchConditions"]);
         if !concerned || !conditions.iter().all(|it| write.satisfies(&it["expression"], &variables)) {
             return None;
         }
         // Each may use earlier ones. All are true or false.
-        for variable in self.0["variables"].as_array().into_iter().flatten() {
+        for variable in self.spec["variables"].as_array().into_iter().flatten() {
             let value = write.satisfies(&variable["expression"], &variables);
             variables[variable["name"].as_str().expect("a name")] = json!(value);
         }
-        let refused =
-            list(&self.0["validations"]).iter().filter(|it| !write.satisfies(&it["expression"], &variables));
+        let refused = list(&self.spec["validations"])
+            .iter()
+            .filter(|it| !write.satisfies(&it["expression"], &variables));
         Some(refused.map(|it| it["message"].as_str().expect("each says what it refuses")).collect())
+    }
+
+    /// The policy as it is evaluated with this parameter.
+    fn given(&self, params: &Value) -> Self {
+        Self { spec: self.spec.clone(), params: params.clone() }
+    }
+
+    /// The controller's write of `before` to `after`.
+    fn write<'a>(
+        &'a self,
+        (group, resource): (&'a str, &'a str),
+        before: &'a Value,
+        after: &'a Value,
+    ) -> Write<'a> {
+        Write { user: CONTROLLER, group, resource, before, after, params: &self.params }
     }
 
     /// Asserts that the controller may change `before` to `after`.
     fn assert_allows(&self, resource: (&str, &str), before: &Value, after: &Value) {
-        self.assert_allows_with(&Value::Null, resource, before, after);
-    }
-
-    /// The same with a parameter.
-    fn assert_allows_with(
-        &self,
-        params: &Value,
-        (group, resource): (&str, &str),
-        before: &Value,
-        after: &Value,
-    ) {
-        let write = Write { user: CONTROLLER, group, resource, before, after, params };
-        assert_eq!(self.refuses(&write), Some(Vec::new()), "{resource} {before} {after}");
+        let write = self.write(resource, before, after);
+        assert_eq!(self.refuses(&write), Some(Vec::new()), "{resource:?} {before} {after}");
     }
 
     /// Asserts that it may not, for one reason, and that all others may.
     fn assert_refuses(&self, resource: (&str, &str), before: &Value, after: &Value) {
-        self.assert_refuses_with(&Value::Null, resource, before, after);
-    }
-
-    /// The same with a parameter.
-    fn assert_refuses_with(
-        &self,
-        params: &Value,
-        (group, resource): (&str, &str),
-        before: &Value,
-        after: &Value,
-    ) {
-        let write = Write { user: CONTROLLER, group, resource, before, after, params };
+        let write = self.write(resource, before, after);
         let refused = self.refuses(&write).unwrap_or_default();
-        assert_eq!(refused.len(), 1, "{resource} {before} {after}: {refused:?}");
+        assert_eq!(refused.len(), 1, "{resource:?} {before} {after}: {refused:?}");
         for user in ["admin", "system:serviceaccount:sheave-system:sheave-gateway", ""] {
             assert_eq!(self.refuses(&Write { user, ..write }), None);
         }
@@ -400,7 +397,7 @@ fn of_a_gateway_class_the_controller_changes_its_finalizer() {
 #[test]
 fn on_gateways_of_other_controllers_nothing_is_published() {
     let policy = Policy::of(&files::gateway_api(), "sheave-controller-gateways");
-    assert_eq!(policy.0["paramKind"]["kind"], "GatewayClass");
+    assert_eq!(policy.spec["paramKind"]["kind"], "GatewayClass");
     let status = ("gateway.networking.k8s.io", "gateways/status");
     let class = |name: &str, controller: &str| json!({"metadata": {"name": name}, "spec": {"controllerName": controller}});
     let (ours, theirs) = (class("l4", "sheave.dev/gateway"), class("web", "example.com/gateway"));
@@ -421,18 +418,18 @@ fn on_gateways_of_other_controllers_nothing_is_published() {
     let published = |class| gateway(class, json!([address("203.0.113.7")]), standard.clone());
     // Whatever other classes there are.
     for params in [&ours, &theirs] {
-        policy.assert_allows_with(params, status, &nothing("l4"), &published("l4"));
-        policy.assert_allows_with(params, status, &published("l4"), &nothing("l4"));
+        policy.given(params).assert_allows(status, &nothing("l4"), &published("l4"));
+        policy.given(params).assert_allows(status, &published("l4"), &nothing("l4"));
     }
-    policy.assert_refuses_with(&theirs, status, &nothing("web"), &published("web"));
+    policy.given(&theirs).assert_refuses(status, &nothing("web"), &published("web"));
     // One that was ours before.
-    policy.assert_allows_with(&theirs, status, &published("web"), &nothing("web"));
-    policy.assert_allows_with(&theirs, status, &published("web"), &published("web"));
+    policy.given(&theirs).assert_allows(status, &published("web"), &nothing("web"));
+    policy.given(&theirs).assert_allows(status, &published("web"), &published("web"));
     let more = json!([address("203.0.113.7"), address("203.0.113.8")]);
-    policy.assert_refuses_with(&theirs, status, &published("web"), &gateway("web", more, standard.clone()));
+    policy.given(&theirs).assert_refuses(status, &published("web"), &gateway("web", more, standard.clone()));
     let named = json!([{"type": "Hostname", "value": "bank.example.com"}]);
-    policy.assert_refuses_with(&ours, status, &nothing("l4"), &gateway("l4", named, foreign.clone()));
-    policy.assert_refuses_with(&ours, status, &nothing("l4"), &gateway("l4", json!([]), json!([])));
+    policy.given(&ours).assert_refuses(status, &nothing("l4"), &gateway("l4", named, foreign.clone()));
+    policy.given(&ours).assert_refuses(status, &nothing("l4"), &gateway("l4", json!([]), json!([])));
 }
 
 #[test]
@@ -447,9 +444,9 @@ fn what_other_controllers_say_of_their_gateways_stays() {
         "listeners": [{"name": "tcp", "attachedRoutes": 1}],
     }});
     // Applies that find nothing of Sheave's.
-    policy.assert_allows_with(&theirs, status, &gateway, &gateway);
+    policy.given(&theirs).assert_allows(status, &gateway, &gateway);
     let bare = with(&gateway, "/status", Value::Null);
-    policy.assert_allows_with(&theirs, status, &bare, &bare);
+    policy.given(&theirs).assert_allows(status, &bare, &bare);
     for (field, value) in [
         ("", Value::Null),
         ("/addresses", json!([])),
@@ -461,9 +458,9 @@ fn what_other_controllers_say_of_their_gateways_stays() {
         ("/listeners", json!([{"name": "tcp", "attachedRoutes": 0}])),
     ] {
         let after = with(&gateway, &format!("/status{field}"), value);
-        policy.assert_refuses_with(&theirs, status, &gateway, &after);
+        policy.given(&theirs).assert_refuses(status, &gateway, &after);
     }
-    policy.assert_refuses_with(&theirs, status, &bare, &with(&bare, "/status", json!({"addresses": []})));
+    policy.given(&theirs).assert_refuses(status, &bare, &with(&bare, "/status", json!({"addresses": []})));
 }
 
 #[test]
@@ -550,7 +547,7 @@ fn every_policy_names_the_versions_that_it_is_checked_by() {
         (files::gateway_api(), "sheave-controller-listener-sets"),
         (files::gateway_api(), "sheave-controller-parents"),
     ] {
-        let Policy(policy) = Policy::of(&documents, name);
+        let Policy { spec: policy, .. } = Policy::of(&documents, name);
         assert_eq!(policy["matchConstraints"]["matchPolicy"], Value::Null);
         for rule in list(&policy["matchConstraints"]["resourceRules"]) {
             let stable = ["", "coordination.k8s.io", "events.k8s.io", "gateway.networking.k8s.io"];

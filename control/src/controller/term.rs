@@ -1,8 +1,7 @@
 //! A term of leadership: the leader's loop, from changes in the API server to the writes that they require.
 
 mod announcements;
-mod awaited_addresses;
-pub(crate) mod awaiting_karmada;
+pub(crate) mod awaited_addresses;
 mod gateway_failures;
 mod gateway_membership;
 mod gateways;

@@ -33,7 +33,7 @@ struct Forwarded {
     external: Vec<FrontendAddr>,
 }
 
-/// Addresses and ports that came or went; of node ports also those that another Service has as well.
+/// Addresses and ports that a Service got or lost, whether or not another one has them as well.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceAddressChanges {
     pub(super) cluster: BTreeSet<IpAddr>,
@@ -67,10 +67,6 @@ impl ServiceAddresses {
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         replace(&mut self.cluster, &old.cluster, &new.cluster, &mut changes.cluster);
         replace(&mut self.node_ports, &old.node_ports, &new.node_ports, &mut changes.node_ports);
-        // Whoever shares one is told by name, so it matters which Services have it.
-        let is_in = |ports: &[NodePort], port: &NodePort| ports.contains(port);
-        changes.node_ports.extend(old.node_ports.iter().filter(|port| !is_in(&new.node_ports, port)));
-        changes.node_ports.extend(new.node_ports.iter().filter(|port| !is_in(&old.node_ports, port)));
         replace(&mut self.external, &old.external, &new.external, &mut changes.external);
     }
 
@@ -95,7 +91,7 @@ impl ServiceAddresses {
     }
 }
 
-/// Replaces `old` by `new` in the counts, and records values that appeared or disappeared.
+/// Replaces `old` by `new` in the counts, and records what differs. Which Services have an address matters, too, since Problems name them.
 fn replace<T: Copy + Ord + Hash>(
     counts: &mut HashMap<T, usize>,
     old: &[T],
@@ -103,21 +99,18 @@ fn replace<T: Copy + Ord + Hash>(
     changed: &mut BTreeSet<T>,
 ) {
     for one in new {
-        let count = counts.entry(*one).or_default();
-        *count += 1;
-        if *count == 1 {
-            changed.insert(*one);
-        }
+        *counts.entry(*one).or_default() += 1;
     }
     for one in old {
         if let Some(count) = counts.get_mut(one) {
             *count -= 1;
             if *count == 0 {
                 counts.remove(one);
-                changed.insert(*one);
             }
         }
     }
+    changed.extend(new.iter().filter(|one| !old.contains(one)));
+    changed.extend(old.iter().filter(|one| !new.contains(one)));
 }
 
 impl Forwarded {

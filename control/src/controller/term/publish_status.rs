@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use sheave_model::FrontendSource;
 
 use super::startup_hold::StartupHold;
-use super::{LeaderTerm, ProblemSource, awaiting_karmada};
+use super::{LeaderTerm, ProblemSource};
 use crate::api::address_pool;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::api::store::ServiceKey;
@@ -100,8 +100,7 @@ impl LeaderTerm {
             ..self.gateway_failures.desired_status(key, status, problems, object.is_programmed())
         };
         if let Some(awaited) = self.awaited_addresses() {
-            let desired = awaiting_karmada::desired(object, status, desired_status)?;
-            return Some(awaited.explain(key, desired));
+            return awaited.desired(object, status, desired_status);
         }
         Some(Desired::Published(desired_status))
     }

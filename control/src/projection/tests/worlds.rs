@@ -32,7 +32,7 @@ use crate::controller::gateway_status::gateway::DesiredGateway;
 use crate::controller::port_errors::PortFailure;
 use crate::controller::service_object::ServiceObject;
 use crate::controller::status_writer::next_step::WriteStep;
-use crate::controller::term::awaiting_karmada;
+use crate::controller::term::awaited_addresses::AwaitedAddresses;
 use crate::projection::gateway_api::conditions::LiveState;
 
 /// Number of worlds that take some ten seconds in a debug build.
@@ -373,7 +373,7 @@ impl World {
             ..DesiredStatus::default()
         };
         if self.blind {
-            return awaiting_karmada::desired(&object, status, desired);
+            return AwaitedAddresses::OfKarmada.desired(&object, status, desired);
         }
         Some(Desired::Published(desired))
     }
