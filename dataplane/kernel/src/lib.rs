@@ -26,6 +26,7 @@ mod sets;
 mod slots;
 mod stale;
 mod table;
+mod table_state;
 pub mod tuple;
 
 pub use conntrack::{Flows, Tracked, TranslatedFlow};

@@ -26,13 +26,10 @@ use crate::rules::{self, FIXED};
 use crate::ruleset::{Chain, Changes, Element, Family};
 use crate::sets::{AFFINITY, ENDPOINT, EXTERNAL_ONLY, FAILED, HAIRPIN, INTERNAL, INTERNAL_ONLY, SETS, STATE};
 use crate::stale::{StaleRecords, changes_classes};
+use crate::table_state::{FORMAT, TableState, shown};
 
 /// Name of the tables.
 pub(crate) const NAME: &str = "sheave";
-/// Version of what the tables consist of. One of another version is replaced as a whole; raise it when sets, rules or keys change.
-const FORMAT: u32 = 4;
-/// The first version with affinity records as they are now.
-const RECORDS_SINCE: u32 = 3;
 /// NFT_TABLE_F_OWNER and NFT_TABLE_F_PERSIST (linux/netfilter/nf_tables.h).
 const OWNER: u32 = 2;
 const PERSIST: u32 = 4;
@@ -41,8 +38,6 @@ const GENERATION_ID: u16 = 1;
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 /// How often a batch is tried that a change of nf_tables by somebody else came before.
 const ATTEMPTS: usize = 5;
-/// In characters.
-const LONGEST_NAME: usize = 80;
 /// Whether connection tracking takes segments outside the window.
 const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 
@@ -106,46 +101,10 @@ pub struct KernelTable {
     sticky: HashSet<FrontendAddr>,
 }
 
-/// Version and owner of a table: the comment in its set `state`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
-    format: u32,
-    generation: u64,
-    /// `None` before format 4.
-    installation: Option<String>,
-}
-
-impl State {
-    fn parse(comment: &str) -> Option<Self> {
-        let (format, rest) = comment.strip_prefix("format ")?.split_once(" generation ")?;
-        let (generation, installation) = match rest.split_once(" of ") {
-            Some((generation, installation)) => (generation, Some(installation.to_owned())),
-            None => (rest, None),
-        };
-        Some(Self { format: format.parse().ok()?, generation: generation.parse().ok()?, installation })
-    }
-
-    fn comment(&self) -> String {
-        let Self { format, generation, installation } = self;
-        let of = installation.iter().map(|name| format!(" of {name}"));
-        std::iter::once(format!("format {format} generation {generation}")).chain(of).collect()
-    }
-}
-
 /// A table of our name, as it was found.
 struct Found {
     flags: u32,
-    state: State,
-}
-
-impl Found {
-    fn has_our_format(&self) -> bool {
-        self.state.format == FORMAT
-    }
-
-    fn has_our_records(&self) -> bool {
-        (RECORDS_SINCE..=FORMAT).contains(&self.state.format)
-    }
+    state: TableState,
 }
 
 impl KernelTable {
@@ -200,7 +159,7 @@ impl KernelTable {
     /// Whether a table can be changed to what is wanted.
     fn can_adopt(&self, found: &Found) -> bool {
         // The kernel gives no owner to a table that is not persistent (`nf_tables_updtable`).
-        found.has_our_format() && found.flags & PERSIST == self.making.flags & PERSIST
+        found.state.has_our_format() && found.flags & PERSIST == self.making.flags & PERSIST
     }
 
     fn has_fixed_chains(&mut self) -> Result<bool, Error> {
@@ -214,7 +173,7 @@ impl KernelTable {
     }
 
     /// Takes possession of tables, and reads them.
-    fn adopt(&mut self, state: &State) -> Result<Present, Error> {
+    fn adopt(&mut self, state: &TableState) -> Result<Present, Error> {
         self.generation = state.generation;
         let mut transaction = Transaction::new(NAME, None);
         for family in FAMILIES {
@@ -308,7 +267,7 @@ impl KernelTable {
         let sticky = sticky(elements.iter().copied());
         let mut records = [Vec::new(), Vec::new()];
         for ((family, found), records) in FAMILIES.into_iter().zip(&found).zip(&mut records) {
-            if found.as_ref().is_some_and(Found::has_our_records) {
+            if found.as_ref().is_some_and(|found| found.state.has_our_records()) {
                 *records = self.records(family, &sticky)?;
             }
         }
@@ -499,13 +458,13 @@ impl KernelTable {
         find(&mut self.netfilter, &self.installation)
     }
 
-    fn state(&mut self, family: Family) -> io::Result<Option<State>> {
+    fn state(&mut self, family: Family) -> io::Result<Option<TableState>> {
         state(&mut self.netfilter, family)
     }
 
     /// State after a change of this number.
-    fn state_of(&self, generation: u64) -> State {
-        State { format: FORMAT, generation, installation: Some(self.installation.clone()) }
+    fn state_of(&self, generation: u64) -> TableState {
+        TableState { format: FORMAT, generation, installation: Some(self.installation.clone()) }
     }
 
     fn chains(&mut self, family: Family) -> io::Result<BTreeSet<String>> {
@@ -563,11 +522,6 @@ fn unsupported(error: Error) -> Error {
     }
 }
 
-/// The name of an installation as a table has it: nft(8) reads comments of 128 bytes.
-fn shown(installation: &str) -> String {
-    installation.chars().take(LONGEST_NAME).collect()
-}
-
 fn find(netfilter: &mut Netfilter, installation: &str) -> Result<[Option<Found>; 2], Error> {
     let mut both = [None, None];
     for (family, place) in FAMILIES.into_iter().zip(&mut both) {
@@ -604,9 +558,9 @@ fn remove(netfilter: &mut Netfilter, installation: &str) -> Result<bool, Error> 
 }
 
 /// State of a table; `None`: it is not there, or is none of ours.
-fn state(netfilter: &mut Netfilter, family: Family) -> io::Result<Option<State>> {
-    let comment = read(netfilter, family, STATE, |found: &mut Option<State>, element| {
-        *found = element.comment().and_then(State::parse);
+fn state(netfilter: &mut Netfilter, family: Family) -> io::Result<Option<TableState>> {
+    let comment = read(netfilter, family, STATE, |found: &mut Option<TableState>, element| {
+        *found = element.comment().and_then(TableState::parse);
     });
     match comment {
         Err(error) if is(&error, libc::ENOENT) => Ok(None),

@@ -49,15 +49,3 @@ fn a_table_that_cannot_get_an_owner_is_replaced() {
     let (table, present) = KernelTable::open(&Options::default(), || Ok(())).unwrap();
     assert_eq!((Vec::from_iter(present.elements), table.generation), (address(2).added, 3));
 }
-
-#[test]
-fn what_a_table_is_stands_in_its_comment() {
-    for installation in
-        [None, Some(shown("sheave.dev/l4")), Some(shown(&"x".repeat(300))), Some(String::new())]
-    {
-        let state = State { format: FORMAT, generation: u64::MAX, installation };
-        assert_eq!(State::parse(&state.comment()), Some(state.clone()));
-        assert!(state.comment().len() < 128, "{}", state.comment());
-    }
-    assert_eq!(State::parse("format 4 generations 7"), None);
-}
