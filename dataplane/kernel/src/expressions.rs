@@ -47,6 +47,10 @@ pub(crate) const FIN: u8 = 0x01;
 pub(crate) const SYN: u8 = 0x02;
 pub(crate) const RST: u8 = 0x04;
 pub(crate) const ACK: u8 = 0x10;
+const URG: u8 = 0x20;
+/// Offsets in a header of TCP: the two octets that end with the flags, and the checksum.
+const LENGTH_AND_FLAGS: u32 = 12;
+const CHECKSUM: u32 = 16;
 /// NFTA_LIST_ELEM, NFTA_EXPR_NAME and NFTA_EXPR_DATA; NFTA_DATA_VALUE and NFTA_DATA_VERDICT.
 pub(crate) const LIST_ELEMENT: u16 = 1;
 pub(crate) const EXPRESSION_NAME: u16 = 1;
@@ -267,17 +271,20 @@ impl Rule {
     }
 
     /// NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK and NFTA_BITWISE_XOR.
-    fn mask(self, mask: &[u8]) -> Self {
+    fn bits(self, mask: &[u8], xor: &[u8]) -> Self {
         let length = u32::try_from(mask.len()).unwrap_or_default();
         self.add("bitwise", |data| {
             data.number(1, FIRST).number(2, FIRST).number(3, length);
-            data.nested(4, |data| {
-                data.bytes(DATA_VALUE, mask);
-            });
-            data.nested(5, |data| {
-                data.bytes(DATA_VALUE, &vec![0; mask.len()]);
-            });
+            for (attribute, value) in [(4, mask), (5, xor)] {
+                data.nested(attribute, |data| {
+                    data.bytes(DATA_VALUE, value);
+                });
+            }
         })
+    }
+
+    fn mask(self, mask: &[u8]) -> Self {
+        self.bits(mask, &vec![0; mask.len()])
     }
 
     fn conntrack_has(self, key: u32, bit: u32) -> Self {
@@ -348,6 +355,13 @@ impl Rule {
             .compare(Compare::Equal, &[0; 4])
             .conntrack(CT_DIRECTION, None, FIRST)
             .compare(Compare::Equal, &[REPLY])
+    }
+
+    /// `@th,96,32 & 0x00340000 == 0x00340000`: `tcp flags & (rst | ack | urg) == rst | ack | urg`, if it is TCP. Each packet meets this, and of four octets
+    /// the kernel makes neither a call to load, nor to mask, nor to compare (`nft_payload_fast_ops`, `nft_bitwise_fast_ops`, `nft_cmp_fast_ops`).
+    pub(crate) fn like_an_urgent_reset(self) -> Self {
+        let flags = [0, RST | ACK | URG, 0, 0];
+        self.payload(TRANSPORT, LENGTH_AND_FLAGS, 4, FIRST).mask(&flags).compare(Compare::Equal, &flags)
     }
 
     /// `icmp type destination-unreachable icmp code != frag-needed`
@@ -463,6 +477,16 @@ impl Rule {
     pub(crate) fn note_failed(self, seconds: u32) -> Self {
         let key = self.registers.destination;
         self.dynamic("failed", Record::Update { seconds }, key, None)
+    }
+
+    /// `tcp flags set rst | ack`, of two octets, since a checksum is made of pairs: NFTA_PAYLOAD_SREG, NFTA_PAYLOAD_BASE,
+    /// NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN, NFTA_PAYLOAD_CSUM_TYPE (NFT_PAYLOAD_CSUM_INET) and NFTA_PAYLOAD_CSUM_OFFSET.
+    pub(crate) fn set_reset(self) -> Self {
+        let flags = self.payload(TRANSPORT, LENGTH_AND_FLAGS, 2, FIRST).bits(&[0xff, 0], &[0, RST | ACK]);
+        flags.add("payload", |data| {
+            data.number(5, FIRST).number(2, TRANSPORT).number(3, LENGTH_AND_FLAGS).number(4, 2);
+            data.number(6, 1).number(7, CHECKSUM);
+        })
     }
 
     pub(crate) fn masquerade(self) -> Self {

@@ -21,6 +21,8 @@ const LOCAL_IN: u32 = 1;
 const FORWARDED: u32 = 2;
 const LOCAL_OUT: u32 = 3;
 const POST_ROUTING: u32 = 4;
+/// Before connection tracking (-200), behind defragmentation (-400).
+const BEFORE_TRACKING: i32 = -300;
 /// Before other destination NAT (-100), so that ours wins for our addresses.
 const BEFORE_NAT: i32 = -110;
 /// Before source NAT (100): the client is not masqueraded yet.
@@ -33,12 +35,15 @@ pub(crate) const FORWARD: &str = "forward";
 const FAILURE_LASTS: u32 = 3;
 
 /// The chains that are always there.
-pub(crate) const FIXED: [FixedChain; 11] = [
+pub(crate) const FIXED: [FixedChain; 14] = [
+    FixedChain { name: "urgent_reset", hook: None },
     FixedChain { name: "services", hook: None },
     FixedChain { name: "from_own", hook: None },
     FixedChain { name: "after", hook: None },
     FixedChain { name: "refuse", hook: None },
     FixedChain { name: "discard", hook: None },
+    FixedChain { name: "untracked", hook: Some(("filter", PRE_ROUTING, BEFORE_TRACKING)) },
+    FixedChain { name: "untracked_sent", hook: Some(("filter", LOCAL_OUT, BEFORE_TRACKING)) },
     FixedChain { name: "prerouting", hook: Some(("nat", PRE_ROUTING, BEFORE_NAT)) },
     FixedChain { name: "output", hook: Some(("nat", LOCAL_OUT, BEFORE_NAT)) },
     FixedChain { name: "input", hook: Some(("nat", LOCAL_IN, BEFORE_MASQUERADE)) },
@@ -51,6 +56,8 @@ pub(crate) const FIXED: [FixedChain; 11] = [
 pub(crate) fn fixed(family: Family, chain: &str, liberal: bool) -> Vec<Rule> {
     let rule = || Rule::new(family);
     match chain {
+        "untracked" | "untracked_sent" => vec![rule().like_an_urgent_reset().jump("urgent_reset")],
+        "urgent_reset" => urgent_reset(family).into(),
         "prerouting" => vec![rule().destination().is(Member::Of, "address").jump("services")],
         "output" => {
             ["from_own", "services"].map(|to| rule().destination().is(Member::Of, "address").jump(to)).into()
@@ -79,6 +86,20 @@ pub(crate) fn fixed(family: Family, chain: &str, liberal: bool) -> Vec<Rule> {
         "sent" => [rule().assured().accept()].into_iter().chain(failures(family)).collect(),
         _ => Vec::new(),
     }
+}
+
+/// ```text
+/// meta l4proto tcp ip daddr @address tcp flags set rst | ack
+/// meta l4proto tcp ip saddr . meta l4proto . th sport @endpoint_port tcp flags set rst | ack
+/// ```
+/// Who resets with urgent data on the way says so in the reset (`__tcp_transmit_skb`), which connection tracking takes for invalid
+/// (`tcp_valid_flags` in net/netfilter/nf_conntrack_proto_tcp.c): it would not be translated, and nobody sends it again.
+fn urgent_reset(family: Family) -> [Rule; 2] {
+    let reset = || Rule::new(family).protocol(Protocol::Tcp);
+    [
+        reset().destination().is(Member::Of, "address").set_reset(),
+        reset().replying_endpoint().is(Member::Of, "endpoint_port").set_reset(),
+    ]
 }
 
 /// ```text

@@ -1,7 +1,7 @@
 //! Version and owner of the tables, as a comment in their set `state`. Each process reads it before it touches what an earlier one left.
 
 /// Version of what the tables consist of. One of another version is replaced as a whole; raise it when sets, rules or keys change.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// The first version with affinity records as they are now.
 const RECORDS_SINCE: u32 = 3;
 /// In characters.

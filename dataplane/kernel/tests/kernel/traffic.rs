@@ -1,18 +1,19 @@
 //! Where connections and flows go.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use sheave_kernel::jhash::chosen_slot;
 use sheave_kernel::ruleset::{Action, Chooser, Element};
 use sheave_kernel::{KernelTable, Method, Options};
 use sheave_model::{FrontendAddr, Protocol};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::ruleset::{Ruleset, chooser, frontend};
-use crate::support::patience::patience;
+use crate::support::patience::{eventually_within, let_pass, patience};
 use crate::support::world::{CLIENTS, Family, World};
 use crate::support::{for_both_families, tcp, udp};
 
@@ -23,6 +24,7 @@ for_both_families!(
     a_record_of_the_other_route_does_not_count,
     what_is_not_forwarded_is_refused_or_dropped,
     endpoints_see_the_client_or_the_gateway,
+    a_reset_with_urgent_data_on_the_way_arrives,
     the_machine_itself_is_served_and_refused,
 );
 
@@ -293,6 +295,43 @@ fn endpoints_see_the_client_or_the_gateway(family: Family) {
         };
         assert_eq!(itself.unwrap().peer.ip(), family.gateway_towards(0));
     }
+}
+
+/// Connection tracking takes such a reset for invalid: the other end would keep its connection for ever.
+fn a_reset_with_urgent_data_on_the_way_arrives(family: Family) {
+    let endpoint = SocketAddr::new(family.backend(0), PORT + 1);
+    let [to, _] = at(family, 80);
+    let ruleset = Ruleset::default().forward(to, Method::Random, &[endpoint], None);
+    let network = Network::new(family, &ruleset);
+    network.world.add_vips();
+    let (_server, accepted) = tcp::Server::handing_over(network.world.backend(0), endpoint);
+    for host in [&network.world.client, &network.world.gateway] {
+        for client_resets in [true, false] {
+            let mine = host.run(|| tcp::connect(to.socket_addr())).unwrap();
+            let theirs = accepted.recv_timeout(patience(5.0)).unwrap();
+            let (resets, waits) = if client_resets { (mine, theirs) } else { (theirs, mine) };
+            reset_with_urgent_data(resets);
+            // It does not read: to what it would say of its window, and to a late acknowledgement, a second reset answers.
+            eventually_within(patience(2.0), "the other end is told", || {
+                let told = waits.take_error().map(|error| error.map(|error| error.kind()));
+                match told {
+                    Ok(Some(io::ErrorKind::ConnectionReset)) => Ok(()),
+                    other => Err(format!("the client resets: {client_resets}, {other:?}")),
+                }
+            });
+        }
+    }
+}
+
+/// More than the other end takes is on the way, and an urgent byte behind it.
+fn reset_with_urgent_data(mut stream: TcpStream) {
+    let socket = SockRef::from(&stream);
+    socket.set_send_buffer_size(1 << 20).unwrap();
+    socket.set_linger(Some(Duration::ZERO)).unwrap();
+    stream.write_all(&vec![0; 200 << 10]).unwrap();
+    SockRef::from(&stream).send_out_of_band(b"!").unwrap();
+    // Its acknowledgement comes 200 ms later at most (TCP_DELACK_MAX).
+    let_pass(Duration::from_millis(300));
 }
 
 fn the_machine_itself_is_served_and_refused(family: Family) {
