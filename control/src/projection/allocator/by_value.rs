@@ -18,18 +18,14 @@ impl Allocator {
     ) -> Assignment {
         let pools = usable.as_deref().unwrap_or_default();
         let held = self.held(request.key);
-        let mut given = self.given_by_value(request, pools);
+        let (mut given, beyond) = self.given_by_value(request, pools);
         let mut assignment = Assignment::default();
-        let mut seen = vec![0; self.pools.len()];
         let mut refused = Vec::new();
         for ip in request.addresses.iter().copied() {
             if held.contains(&ip) && self.standing(ip, request, usable) != Retention::Gone {
-                if let Some(pool) = self.listing(ip, pools) {
-                    seen[pool] += 1;
-                    let Pool { name, most_per_service: most, .. } = &self.pools[pool];
-                    if seen[pool] > *most {
-                        assignment.reserve(ip, Reservation::TooMany { pool: name.clone(), most: *most });
-                    }
+                if let Some((_, pool)) = beyond.iter().find(|(it, _)| *it == ip) {
+                    let Pool { name, most_per_service: most, .. } = &self.pools[*pool];
+                    assignment.reserve(ip, Reservation::TooMany { pool: name.clone(), most: *most });
                 }
                 assignment.addresses.push(ip);
                 continue;
@@ -70,15 +66,26 @@ impl Allocator {
         self.held(request.key).iter().copied().filter(|ip| !given.contains(ip) && in_vain(ip)).collect()
     }
 
-    /// How many of the requested addresses the Service already has, by pool.
-    fn given_by_value(&self, request: &Request<'_>, usable: &[usize]) -> Vec<u32> {
-        let mut given = vec![0; self.pools.len()];
-        for ip in self.held(request.key).iter().filter(|ip| request.addresses.contains(ip)) {
-            if let Some(pool) = self.listing(*ip, usable) {
-                given[pool] += 1;
+    /// How many of the requested addresses the Service already has, by the pool that they count for, and those that are beyond what
+    /// their pools give one Service, with the first of these pools. In the order of the request, so that an address counts for the pool that gave it.
+    fn given_by_value(&self, request: &Request<'_>, usable: &[usize]) -> (Vec<u32>, Vec<(IpAddr, usize)>) {
+        let held = self.held(request.key);
+        let (mut given, mut beyond) = (vec![0; self.pools.len()], Vec::new());
+        for ip in request.addresses.iter().copied().filter(|ip| held.contains(ip)) {
+            let Some(first) = self.listing(ip, usable) else { continue };
+            match self.with_room(ip, usable, &given) {
+                Some(pool) => given[pool] += 1,
+                None => beyond.push((ip, first)),
             }
         }
-        given
+        (given, beyond)
+    }
+
+    /// The first of these pools that lists the address and has not given the Service all that it may.
+    fn with_room(&self, ip: IpAddr, usable: &[usize], given: &[u32]) -> Option<usize> {
+        let has_room =
+            |&pool: &usize| self.pools[pool].lists(ip) && given[pool] < self.pools[pool].most_per_service;
+        usable.iter().copied().find(has_room)
     }
 
     /// Grants the address. Returns the pool that lists it; `None` for an address of a gateway node.
@@ -93,14 +100,10 @@ impl Allocator {
             let of_node = usable.iter().any(|&pool| self.pools[pool].contains(ip));
             return if of_node { Ok(None) } else { Err(Refusal::NotInPool) };
         };
-        let has_room = |&pool: &usize| {
-            let Pool { most_per_service: most, .. } = &self.pools[pool];
-            self.pools[pool].lists(ip) && given[pool] < *most
-        };
         let Pool { name, most_per_service: most, .. } = &self.pools[first];
         let too_many = || Refusal::TooMany { pool: name.clone(), most: *most };
         // Check first what depends only on the Service, because other Services come and go.
-        let pool = usable.iter().copied().find(has_room).ok_or_else(too_many)?;
+        let pool = self.with_room(ip, usable, given).ok_or_else(too_many)?;
         match self.closed_to(ip, request) {
             Some(pool) => Err(Refusal::InUse(pool.name.clone())),
             None => Ok(Some(pool)),

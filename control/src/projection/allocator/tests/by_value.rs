@@ -154,6 +154,28 @@ fn what_a_service_has_beyond_the_limit_stays() {
 }
 
 #[test]
+fn an_address_of_two_pools_counts_for_the_one_that_gave_it() {
+    let pools = [
+        ("p", "addresses: [10.0.0.0/24], maxPerService: 1"),
+        ("q", "addresses: [10.0.0.0/24], maxPerService: 1"),
+    ];
+    let (mut allocator, _) = allocator(&pools);
+    let both = stranger("a", &["10.0.0.1", "10.0.0.2"]);
+    for _ in 0..2 {
+        let assignment = allocator.assign(&both.request());
+        assert_eq!(assignment.addresses.len(), 2);
+        assert_eq!(
+            (assignment.shortfalls.as_slice(), assignment.reservations.as_slice()),
+            ([].as_slice(), [].as_slice())
+        );
+    }
+    let more = stranger("a", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    let why = Refusal::TooMany { pool: "p".into(), most: 1 };
+    let refused = refusal("10.0.0.3", why);
+    assert_eq!(more.ask(&mut allocator), (vec!["10.0.0.1".into(), "10.0.0.2".into()], vec![refused]));
+}
+
+#[test]
 fn a_limit_that_is_none_counts_as_the_default() {
     for most in [0, 65] {
         let (mut allocator, problems) =
