@@ -16,7 +16,7 @@ mod retention;
 mod selector;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -225,7 +225,9 @@ impl Allocator {
         } else {
             self.by_value(request, &usable)
         };
-        for ip in assignment.addresses.clone() {
+        // In the order of the status that the next process begins with: it says the same.
+        let in_order: BTreeSet<IpAddr> = assignment.addresses.iter().copied().collect();
+        for ip in in_order {
             if let Retention::Reserved(reservation) = self.standing(ip, request, &usable) {
                 assignment.reserve(ip, reservation);
             } else if let Some(pool) = self.closed_to(ip, request) {

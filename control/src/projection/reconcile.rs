@@ -294,7 +294,8 @@ impl Projector {
             if replaced && *role != Role::Standalone {
                 self.allocator.release(key);
             }
-            if plan.suspended {
+            // Standalone, nothing is published by which a full build would know what it keeps.
+            if plan.suspended && *role != Role::Standalone {
                 let before = self.services.get(key).and_then(|known| known.seen.as_ref());
                 addresses::hold_suspended(plan, before, &mut self.allocator);
                 self.allocator

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use sheave_model::{Frontend, PartTarget};
+use sheave_model::{Frontend, FrontendSource, PartTarget};
 
-use super::super::Projector;
+use super::super::{Options, Projector, Role};
 use super::support::options;
-use crate::api::kinds::{GatewayClasses, Gateways, Kind, ListenerSets, Services, TcpRoutes};
-use crate::api::store::{Dirty, Store};
+use crate::api::kinds::{GatewayClasses, Gateways, Kind, ListenerSets, Pools, Services, TcpRoutes};
+use crate::api::store::{Dirty, ServiceKey, Store};
 
 fn put<K: Kind>(store: &mut Store, yaml: &str)
 where
@@ -71,4 +71,32 @@ fn a_route_with_a_check_judges_for_itself() {
         let PartTarget::Pool(pool) = &split.parts[0].target else { panic!("the Service is there") };
         assert_eq!(pool.service.settings_of.as_deref(), judge, "{route}");
     }
+}
+
+/// Standalone, equal manifests have equal statuses, whatever was there before.
+#[test]
+fn a_gateway_that_is_not_accepted_keeps_what_a_pool_has_and_nothing_else() {
+    let gateway = |protocol| {
+        format!(
+            "metadata: {{namespace: shop, name: g}}\n\
+             spec: {{gatewayClassName: c, listeners: [{{name: a, port: 80, protocol: {protocol}}}]}}"
+        )
+    };
+    let mut store = Store::default();
+    put::<GatewayClasses>(&mut store, "metadata: {name: c}\nspec: {controllerName: sheave.dev/gateway}");
+    put::<Pools>(&mut store, "metadata: {name: p}\nspec: {addresses: [203.0.113.7]}");
+    let mut projector = Projector::new(Options { role: Role::Standalone, ..options() });
+    let mut addresses = |store: &mut Store| {
+        let dirty = store.take_dirty();
+        let _ = projector.project(store.objects(), &dirty);
+        let key = ServiceKey { source: FrontendSource::Gateway, ..ServiceKey::new("shop", "g") };
+        let status = projector.status(&key).unwrap();
+        status.ingress.iter().map(|entry| entry.ip.to_string()).collect::<Vec<_>>()
+    };
+    for protocol in ["TCP", "HTTP"] {
+        put::<Gateways>(&mut store, &gateway(protocol));
+        assert_eq!(addresses(&mut store), ["203.0.113.7"], "{protocol}");
+    }
+    store.remove::<Pools>("", "p");
+    assert_eq!(addresses(&mut store), [""; 0]);
 }

@@ -175,6 +175,18 @@ fn an_address_of_two_pools_counts_for_the_one_that_gave_it() {
     assert_eq!(more.ask(&mut allocator), (vec!["10.0.0.1".into(), "10.0.0.2".into()], vec![refused]));
 }
 
+/// A process that begins with its status, which is in order, gives the same reason.
+#[test]
+fn what_stays_is_named_in_order() {
+    let (mut allocator, _) = allocator(&[("p", "addresses: [10.0.0.0/24]")]);
+    let elsewhere = stranger("a", &["192.0.2.1"]);
+    let [first, second] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    allocator.hold(&elsewhere.key, vec![second, first]);
+    let reservations = allocator.assign(&elsewhere.request()).reservations;
+    let told: Vec<String> = reservations.iter().map(|(_, addresses)| addresses.to_string()).collect();
+    assert_eq!(told, ["10.0.0.1 and 10.0.0.2"]);
+}
+
 #[test]
 fn a_limit_that_is_none_counts_as_the_default() {
     for most in [0, 65] {
