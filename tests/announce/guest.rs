@@ -104,8 +104,15 @@ impl Guest {
         })
     }
 
-    /// Starts Sheave as a new process that never was fenced.
-    pub(crate) fn start_gateway(&self, segment: &Segment) {
+    /// Starts Sheave as a new process that never was fenced. QEMU's network card may send nothing more after a pause (the guest's kernel
+    /// prints `NETDEV WATCHDOG`): then the machine begins anew.
+    pub(crate) fn start_gateway(&mut self, segment: &Segment) {
+        let shell = SocketAddr::new(gateway_address(Family::V4, self.number), SHELL);
+        let is_there = || tcp::connect_from(None, shell, patience(1.0)).is_ok();
+        if !segment.client.run(|| (0..5).any(|_| is_there())) {
+            println!("the guest sends nothing: it begins anew");
+            self.command("system_reset");
+        }
         let arguments = segment.arguments(self.number).join(" ");
         let script = format!("{STOP}; setsid /bin/sheave {arguments} >/run/log 2>&1 </dev/null & sleep 0.1");
         self.run(segment, &script);
@@ -159,7 +166,6 @@ fn start(segment: &Segment, number: u8, accelerator: &str, folder: &Path) -> Pro
         "-m",
         "512",
         "-nodefaults",
-        "-no-reboot",
         "-display",
         "none",
         "-serial",
@@ -169,7 +175,7 @@ fn start(segment: &Segment, number: u8, accelerator: &str, folder: &Path) -> Pro
         "-initrd",
         &initramfs,
         "-append",
-        "console=ttyS0 panic=-1 quiet random.trust_cpu=on",
+        "console=ttyS0 quiet random.trust_cpu=on",
         "-netdev",
         &network,
         "-device",

@@ -247,7 +247,11 @@ fn suffer(
         costs.outages.push(seen.longest_outage(began, over));
         costs.returns.push(seen.longest_outage(over, Instant::now()));
         costs.two_owners.push(seen.two_owners());
-        if costs.two_owners.last() > Some(&TWO_OWNERS) || costs.returns.last() > Some(&SECOND) {
+        let beyond = |times: &[Duration], limit: Duration| times.last() > Some(&limit);
+        if beyond(&costs.outages, fault.limit())
+            || beyond(&costs.returns, SECOND)
+            || beyond(&costs.two_owners, TWO_OWNERS)
+        {
             println!(
                 "{}, taken back after {:?}:\n{}",
                 fault.name(),
