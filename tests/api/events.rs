@@ -62,8 +62,15 @@ impl Leader {
         stored.iter().map(text).collect()
     }
 
-    fn posts(&self) -> Vec<Option<u16>> {
-        self.server.requests().into_iter().filter(|it| it.resource == "events").map(|it| it.status).collect()
+    /// The answers to all that was posted. The server notes an answer after it has stored the object.
+    async fn expect_answers(&self, expected: &[Option<u16>]) {
+        let (server, expected) = (Arc::clone(&self.server), expected.to_vec());
+        let answers = move || {
+            let posts = server.requests().into_iter().filter(|it| it.resource == "events");
+            let answers: Vec<_> = posts.map(|it| it.status).collect();
+            if answers == expected { Ok(()) } else { Err(format!("{answers:?} in place of {expected:?}")) }
+        };
+        observe("the answers", answers).await;
     }
 }
 
@@ -110,7 +117,7 @@ async fn news_are_written_once() {
     assert_eq!(stored[0], "shop web Warning no address");
     assert!(stored[1].starts_with("default pool-a Warning long "), "{stored:?}");
     assert_eq!(stored[2], "shop web Normal 203.0.113.10");
-    assert_eq!(leader.posts(), [Some(201); 3]);
+    leader.expect_answers(&[Some(201); 3]).await;
     assert!(leader.server.requests().iter().filter(|it| it.user == "events").all(|it| it.verb == "create"));
 }
 
@@ -123,7 +130,7 @@ async fn an_event_is_tried_again_and_a_lost_answer_makes_no_second_one() {
     leader.problems(&[problem("Service", "shop", "web", "one")]);
     leader.writer.record(&assigned("two"));
     assert_eq!(leader.stored(2).await, ["shop web Warning one", "shop web Normal two"]);
-    assert_eq!(leader.posts(), [Some(500), None, Some(409), Some(201)]);
+    leader.expect_answers(&[Some(500), None, Some(409), Some(201)]).await;
     assert_eq!(leader.writer.dropped(), 0);
 }
 
@@ -134,7 +141,7 @@ async fn what_the_server_refuses_is_left_out_and_the_rest_goes_on() {
     leader.problems(&[problem("Service", "shop", "web", "one"), problem("Service", "none", "web", "two")]);
     leader.writer.record(&assigned("three"));
     assert_eq!(leader.stored(2).await, ["shop web Warning one", "shop web Normal three"]);
-    assert_eq!(leader.posts(), [Some(201), Some(404), Some(201)]);
+    leader.expect_answers(&[Some(201), Some(404), Some(201)]).await;
     assert_eq!(leader.writer.dropped(), 1);
 }
 
@@ -149,7 +156,7 @@ async fn a_namespace_that_is_being_terminated_is_asked_once() {
     leader.problems(&names.map(|name| problem("Service", "old", name, "no address")));
     leader.writer.record(&assigned("203.0.113.10"));
     assert_eq!(leader.stored(1).await, ["shop web Normal 203.0.113.10"]);
-    assert_eq!(leader.posts(), [Some(403), Some(201)]);
+    leader.expect_answers(&[Some(403), Some(201)]).await;
     assert_eq!(leader.writer.dropped(), 4);
     assert_eq!(leader.writer.refused(), None);
 }
