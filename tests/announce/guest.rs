@@ -90,9 +90,14 @@ impl Guest {
         self.command("cont");
     }
 
+    /// Address of its shell.
+    fn shell(&self) -> SocketAddr {
+        SocketAddr::new(gateway_address(Family::V4, self.number), SHELL)
+    }
+
     /// Runs a script in the guest, and gives what it prints.
     pub(crate) fn run(&self, segment: &Segment, script: &str) -> String {
-        let shell = SocketAddr::new(gateway_address(Family::V4, self.number), SHELL);
+        let shell = self.shell();
         eventually("the guest runs a script", || {
             segment.client.run(|| {
                 let mut stream = tcp::connect(shell)?;
@@ -107,7 +112,7 @@ impl Guest {
     /// Starts Sheave as a new process that never was fenced. QEMU's network card may send nothing more after a pause (the guest's kernel
     /// prints `NETDEV WATCHDOG`): then the machine begins anew.
     pub(crate) fn start_gateway(&mut self, segment: &Segment) {
-        let shell = SocketAddr::new(gateway_address(Family::V4, self.number), SHELL);
+        let shell = self.shell();
         let is_there = || tcp::connect_from(None, shell, patience(1.0)).is_ok();
         if !segment.client.run(|| (0..5).any(|_| is_there())) {
             println!("the guest sends nothing: it begins anew");

@@ -92,8 +92,8 @@ pub(crate) fn fixed(family: Family, chain: &str, liberal: bool) -> Vec<Rule> {
 /// meta l4proto tcp ip daddr @address tcp flags set rst | ack
 /// meta l4proto tcp ip saddr . meta l4proto . th sport @endpoint_port tcp flags set rst | ack
 /// ```
-/// Who resets with urgent data on the way says so in the reset (`__tcp_transmit_skb`), which connection tracking takes for invalid
-/// (`tcp_valid_flags` in net/netfilter/nf_conntrack_proto_tcp.c): it would not be translated, and nobody sends it again.
+/// A reset that is sent while urgent data is on the way carries the urgent flag (`__tcp_transmit_skb`). Connection tracking rejects that
+/// combination (`tcp_valid_flags` in net/netfilter/nf_conntrack_proto_tcp.c), so the reset would not be translated, and resets are not sent again.
 fn urgent_reset(family: Family) -> [Rule; 2] {
     let reset = || Rule::new(family).protocol(Protocol::Tcp);
     [

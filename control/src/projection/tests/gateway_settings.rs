@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sheave_model::{Frontend, FrontendSource, PartTarget};
+use sheave_model::{Frontend, PartTarget};
 
 use super::super::{Options, Projector, Role};
 use super::support::options;
@@ -89,7 +89,7 @@ fn a_gateway_that_is_not_accepted_keeps_what_a_pool_has_and_nothing_else() {
     let mut addresses = |store: &mut Store| {
         let dirty = store.take_dirty();
         let _ = projector.project(store.objects(), &dirty);
-        let key = ServiceKey { source: FrontendSource::Gateway, ..ServiceKey::new("shop", "g") };
+        let key = ServiceKey::gateway("shop", "g");
         let status = projector.status(&key).unwrap();
         status.ingress.iter().map(|entry| entry.ip.to_string()).collect::<Vec<_>>()
     };

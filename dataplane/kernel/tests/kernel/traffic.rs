@@ -325,13 +325,12 @@ fn a_reset_with_urgent_data_on_the_way_arrives(family: Family) {
 
 /// More than the other end takes is on the way, and an urgent byte behind it.
 fn reset_with_urgent_data(mut stream: TcpStream) {
-    let socket = SockRef::from(&stream);
-    socket.set_send_buffer_size(1 << 20).unwrap();
-    socket.set_linger(Some(Duration::ZERO)).unwrap();
+    SockRef::from(&stream).set_send_buffer_size(1 << 20).unwrap();
     stream.write_all(&vec![0; 200 << 10]).unwrap();
     SockRef::from(&stream).send_out_of_band(b"!").unwrap();
     // Its acknowledgement comes 200 ms later at most (TCP_DELACK_MAX).
     let_pass(Duration::from_millis(300));
+    tcp::reset(stream);
 }
 
 fn the_machine_itself_is_served_and_refused(family: Family) {
