@@ -35,7 +35,8 @@ const CONFLICT_END: Duration = Duration::from_secs(30);
 /// `CONFLICT_END`: what answered may be the kernel of a gateway that has just died.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Time until an address that was left to another gateway is probed by the gateway of the two that comes back first: the other may have
-/// given way as well, where both have fewer than half of the gateways.
+/// given way as well, where both have fewer than half of the gateways. As long after a gateway has reported that it gives up what it had, words of before
+/// may be read: heartbeats and frames wait in different queues.
 const SOON: Duration = Duration::from_millis(200);
 /// How long an address is left to another gateway at most before it is probed again: a gateway that has died is to be relieved.
 const LEFT_TO_GATEWAY: Duration = Duration::from_secs(2);
@@ -151,6 +152,8 @@ pub(super) struct Announcement {
     gave_way: bool,
     /// Of all gateways that have given way to each other, this one comes back first: it probes soon, whatever the others announced until then.
     comes_first: bool,
+    /// When a gateway that may have had it last reported that it gave it up.
+    released: Option<Instant>,
     /// The former owner may still answer until then.
     settled: Instant,
 }
@@ -189,6 +192,7 @@ impl Announcement {
             wait: FIRST_RETRY,
             gave_way: false,
             comes_first: false,
+            released: None,
             settled,
         }
     }
@@ -201,6 +205,7 @@ impl Announcement {
     /// Asks at once whether the other machine still has it; whether it is left to one. An answer to what was asked before may be on its way, and
     /// count for a wait: probes whose answers count begin anew.
     pub(super) fn probe_again(&mut self, now: Instant) -> bool {
+        self.released = Some(now);
         let left = match self.phase {
             Phase::Yielded { .. } => true,
             Phase::Probing { sent, .. } => sent > 1,
@@ -343,12 +348,18 @@ impl Announcement {
     /// both that comes back first.
     fn give_way(&mut self, soon: bool, now: Instant) -> Verdict {
         self.comes_first = soon && !self.gave_way;
-        let wait = if self.comes_first { SOON } else { self.wait };
+        let wait = if self.comes_first { SOON } else { self.wait(now) };
         self.gave_way = true;
         self.phase = Phase::Yielded { until: now + wait };
         self.disputed_until = Some(now + CONFLICT_END);
         self.extra = None;
         Verdict::GiveWay
+    }
+
+    /// How long it is left to another that says now that it has it.
+    fn wait(&self, now: Instant) -> Duration {
+        let late = self.released.is_some_and(|at| now < at + SOON);
+        if late { SOON } else { self.wait }
     }
 
     /// Somebody else says that they have the address.
@@ -357,13 +368,13 @@ impl Announcement {
         match self.phase {
             Phase::Yielded { .. } if self.comes_first => Verdict::Known,
             Phase::Yielded { .. } => {
-                self.phase = Phase::Yielded { until: now + self.wait };
+                self.phase = Phase::Yielded { until: now + self.wait(now) };
                 Verdict::Known
             }
             // It may be of a gateway that has just let go of the address. Who has it answers the next probe as well.
             Phase::Probing { sent: 0 | 1, .. } => Verdict::Known,
             Phase::Probing { .. } => {
-                self.phase = Phase::Yielded { until: now + self.wait };
+                self.phase = Phase::Yielded { until: now + self.wait(now) };
                 if self.disputed_until.replace(until).is_some() {
                     Verdict::Known
                 } else {

@@ -95,6 +95,26 @@ fn an_answer_on_its_way_when_the_other_gives_up_the_address_does_not_count() {
     assert!(!one.probe_again(start + SETTLED), "it is announced");
 }
 
+/// A guest that goes on after a pause announces what it had, gives it up and reports that; the report is read first.
+#[test]
+fn an_announcement_on_its_way_when_the_other_gives_up_the_address_counts_for_a_moment() {
+    let start = Instant::now();
+    let mut one = taken_over(start);
+    run(&mut one, start, Duration::from_secs(9), &manner(None));
+    let report = start + Duration::from_secs(10);
+    assert!(!one.probe_again(report));
+    let claim =
+        |one: &mut Announcement, at| one.on_announcement(Precedence::Other, true, OnConflict::Defend, at);
+    assert_eq!(claim(&mut one, report), Verdict::GiveWay);
+    let repeated = report + Duration::from_millis(20);
+    assert_eq!(claim(&mut one, repeated), Verdict::Known);
+    let done = run(&mut one, repeated, Duration::from_millis(400), &manner(None));
+    assert_eq!(done[3], (350, Step::PutOn { after_conflict: true }));
+    let later = report + Duration::from_secs(1);
+    assert_eq!(claim(&mut one, later), Verdict::GiveWay);
+    assert_eq!(one.due(&manner(None)), Some(later + FIRST_RETRY));
+}
+
 #[test]
 fn an_address_that_another_has_is_probed_again_until_it_is_free() {
     let start = Instant::now();
