@@ -39,8 +39,23 @@ pub(crate) fn new_clients(segment: &Segment, services: u8) -> (Load, Arc<AtomicU
 
 #[test]
 fn a_gateway_that_ends_hands_its_addresses_over_first() {
-    let mut segment =
-        Segment::running(Shape { services: 4, config: "timeouts: {lameDuck: 2s}", ..Shape::default() });
+    gateways_end_and_come_back(3);
+}
+
+/// The other one counts when it is back, and must not take away the majority before it gives a lease.
+#[test]
+fn of_two_gateways_one_ends_and_comes_back_and_the_other_serves_on() {
+    let segment = gateways_end_and_come_back(2);
+    for number in segment.numbers() {
+        let log = segment.log(number);
+        assert!(!log.contains("it gives up its addresses"), "gw-{number}: {log}");
+    }
+}
+
+fn gateways_end_and_come_back(gateways: u8) -> Segment {
+    let shape =
+        Shape { gateways, services: 4, config: "timeouts: {lameDuck: 2s, drain: 5s}", ..Shape::default() };
+    let mut segment = Segment::running(shape);
     let (load, lost) = new_clients(&segment, 4);
     load.wait_for(50);
     for family in Family::BOTH {
@@ -61,6 +76,7 @@ fn a_gateway_that_ends_hands_its_addresses_over_first() {
     println!(
         "{done} new connections while gateways ended and came back: none failed; {lost} were open in that moment, and lost"
     );
+    segment
 }
 
 /// Under the policy Local only the gateway beside an endpoint may have the address. The endpoint goes from one node to another at once, and

@@ -439,11 +439,12 @@ impl Membership {
         self.peers.retain(|peer| listed(peer) || now < peer.heard_at.max(peer.since) + kept);
     }
 
-    /// Whether a member counts for the quorum.
+    /// Whether a member counts for the quorum. One that comes, or is back after it has left, counts from its first lease on, or once it has had the time
+    /// to give one: it owns nothing yet, and could only take away the majority of those who do.
     fn counts(&self, peer: &Peer, now: Instant) -> bool {
         let heard = peer.is_heard(self.fail_after.judged(), now) || peer.via.is_some();
         match peer.listing {
-            _ if peer.state.left => false,
+            _ if peer.state.left || peer.is_joining(self.fail_after.judged(), now) => false,
             _ if heard => true,
             Listing::Ready => true,
             Listing::Never => peer.known && !peer.dead && now < peer.heard_at + UNLISTED,
@@ -468,12 +469,13 @@ impl Membership {
     }
 
     /// Whether others say that more than half of the members are alive which this gateway has long not heard: these take it for dead, and
-    /// what it has.
+    /// what it has, if one of them is eligible. Of those who have just started none is.
     fn is_outvoted(&self, now: Instant) -> bool {
         let long = self.fail_after.judged() * 2;
         let elsewhere =
             |peer: &&Peer| peer.via.is_some() && !peer.has_lease(now) && now >= peer.heard_at + long;
-        self.peers.iter().filter(elsewhere).count() * 2 > self.members(now)
+        let elsewhere = || self.peers.iter().filter(elsewhere);
+        elsewhere().count() * 2 > self.members(now) && elsewhere().any(|peer| peer.state.eligible)
     }
 
     /// When the quorum ends if nothing is heard.
@@ -532,7 +534,8 @@ impl Membership {
         // Whoever is not ready, or not known to the API server yet, may own something as well.
         let possible = |peer: &&Peer| {
             let listed = matches!(peer.listing, Listing::Ready | Listing::NotReady);
-            !peer.dead && !peer.state.left && (listed || self.counts(peer, now))
+            let heard = peer.is_joining(self.fail_after.judged(), now) || self.counts(peer, now);
+            !peer.dead && !peer.state.left && (listed || heard)
         };
         let mut possible = self.peers.iter().filter(possible).peekable();
         Others {
@@ -552,10 +555,8 @@ impl Membership {
         let own = (self.options.node.clone(), view::standing(true, self.state()));
         let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
         self.stale_split.update(&mut standings, now);
-        let ability = |node: &str| match self.peers.binary_search_by(|peer| (*peer.node).cmp(node)) {
-            Ok(index) => self.peers.get(index).map(|peer| &peer.ability),
-            Err(_) => None,
-        };
+        let peer = |node: &str| self.peers.get(self.position(node).ok()?);
+        let ability = |node: &str| peer(node).map(|peer| &peer.ability);
         let ability = |node: &str| Arc::clone(ability(node).unwrap_or(&self.reaching.told));
         let candidates = view::candidates(&standings);
         let candidate = |node: &Arc<str>| Candidate {

@@ -346,10 +346,14 @@ impl Announcing {
             self.holdings.retry();
             self.retry_due = now + RETRY;
         }
-        if self.membership.view().quorum.members < 2 {
+        let alone = self.membership.view().quorum.members < 2;
+        if alone {
             self.tie_since = None;
-        } else if now >= self.ping_due() {
-            self.tie_since.get_or_insert(now);
+        }
+        if self.ping_due().is_some_and(|due| now >= due) {
+            if !alone {
+                self.tie_since.get_or_insert(now);
+            }
             self.pinger.ping(now);
             self.pinged = now;
         }
@@ -361,9 +365,13 @@ impl Announcing {
     }
 
     /// When the tie-breaker is asked next: all the time where its answer may be needed, otherwise to notice that it does not answer.
-    fn ping_due(&self) -> Instant {
-        let options = self.membership.options();
-        self.pinged + if self.membership.needs_tie_breaker() { options.interval } else { RENEWAL }
+    fn ping_due(&self) -> Option<Instant> {
+        match () {
+            () if self.membership.needs_tie_breaker() => {
+                Some(self.pinged + self.membership.options().interval)
+            }
+            () => (self.membership.view().quorum.members > 1).then(|| self.pinged + RENEWAL),
+        }
     }
 
     fn next_due(&self) -> Instant {
@@ -371,8 +379,7 @@ impl Announcing {
             return Instant::now();
         }
         let times = [self.renewal_due, self.retry_due, self.status_due, self.keys.next_look()];
-        let ping_due = (self.membership.view().quorum.members > 1).then_some(self.ping_due());
-        let times = times.into_iter().chain(ping_due).chain(self.handover.next_due());
+        let times = times.into_iter().chain(self.ping_due()).chain(self.handover.next_due());
         times.fold(self.membership.next_due(), Instant::min)
     }
 

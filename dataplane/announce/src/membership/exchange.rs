@@ -103,7 +103,9 @@ impl Membership {
         let newest = echoes().max_by_key(|echo| echo.sent);
         let recent = echoes().filter(|echo| now < echo.sent + self.fail_after.promised());
         let proof = recent.max_by_key(|echo| (echo.lease, echo.sent));
-        let own_id = self.id;
+        let (own_id, judged) = (self.id, self.fail_after.judged());
+        let counted = self.position(&heartbeat.node).ok().and_then(|index| self.peers.get(index));
+        let counted = counted.is_some_and(|peer| self.counts(peer, now));
         let fenced_or_doubtful = self.standby.fenced || self.doubts;
         let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
         let known = peer.last.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
@@ -122,6 +124,7 @@ impl Membership {
         };
         let contested = std::mem::take(&mut heartbeat.contested);
         let Effect { urgent, applied, returned, released } = peer.take(from, heartbeat, &proof, now);
+        peer.note_presence(counted, judged, now);
         self.note_round_trip(late);
         self.announce_again |= returned || newly_opposed;
         self.probe_again |= returned || released;
@@ -185,9 +188,14 @@ impl Membership {
         ReceiveOutcome::Unproven
     }
 
+    /// Where the member of this name is, or would be.
+    pub(super) fn position(&self, node: &str) -> Result<usize, usize> {
+        self.peers.binary_search_by(|peer| (*peer.node).cmp(node))
+    }
+
     /// The member of this name, new if need be.
     fn peer_mut(&mut self, node: &str, now: Instant) -> Option<&mut Peer> {
-        let index = match self.peers.binary_search_by(|peer| (*peer.node).cmp(node)) {
+        let index = match self.position(node) {
             Ok(index) => index,
             Err(_) if self.peers.len() >= MOST_ENTRIES => return None,
             Err(index) => {
@@ -354,13 +362,14 @@ impl Peer {
         Effect { urgent, applied, returned, released }
     }
 
-    /// Takes the round trip of an echo that has not come before, and gives how long it and another one lately took at least: a single one may
-    /// have been held up at either end, by a machine that stood still.
+    /// Takes the round trip of an echo, and gives how long it and another one lately took at least: a single one may have been held up at either end, by
+    /// a machine that stood still. What was held up with it is not another one: it echoes the same.
     fn late(&mut self, echo: &EchoOfOwn, fail_after: Duration, now: Instant) -> Option<Duration> {
-        if self.round_trip.is_some_and(|(sent, _)| echo.sent <= sent) {
+        let trip = echo.round_trip(fail_after, now)?;
+        let echoed_before = self.round_trip.is_some_and(|(sent, _)| echo.sent <= sent);
+        if echoed_before && self.longest_trip.is_some_and(|(_, at)| now <= at + trip) {
             return None;
         }
-        let trip = echo.round_trip(fail_after, now)?;
         self.round_trip = Some((echo.sent, trip));
         let longest = self.longest_trip.filter(|(_, at)| now < *at + CALM);
         if longest.is_none_or(|(longest, _)| longest <= trip) {

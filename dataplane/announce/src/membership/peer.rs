@@ -47,6 +47,8 @@ pub(super) struct Peer {
     pub(super) unproven: Option<(u64, u32, Instant)>,
     /// Since when it shows that it goes on without this gateway, which it does not hear, and when it last did.
     pub(super) opposed: Option<(Instant, Instant)>,
+    /// Since when it has been heard, or heard of, where it did not count before and gives no lease yet.
+    pub(super) joining: Option<Instant>,
     /// Until when it will not believe this gateway dead.
     pub(super) lease_until: Option<Instant>,
     /// Last state, by itself or by a member that hears it.
@@ -159,6 +161,7 @@ impl Peer {
             last: None,
             unproven: None,
             opposed: None,
+            joining: None,
             lease_until: None,
             state: NodeState::default(),
             ability: Arc::default(),
@@ -184,6 +187,20 @@ impl Peer {
         (self.state, self.known) = (state, true);
         self.was_away |= !state.eligible;
         released
+    }
+
+    /// Notes that it is heard, or heard of.
+    pub(super) fn note_presence(&mut self, counted: bool, fail_after: Duration, now: Instant) {
+        if self.has_lease(now) || self.state.left {
+            self.joining = None;
+        } else if !counted && !self.is_joining(fail_after, now) {
+            self.joining = Some(now);
+        }
+    }
+
+    /// Whether it has come lately, and given no lease since.
+    pub(super) fn is_joining(&self, fail_after: Duration, now: Instant) -> bool {
+        self.joining.is_some_and(|since| now < since + fail_after)
     }
 
     pub(super) fn has_lease(&self, now: Instant) -> bool {

@@ -31,6 +31,7 @@ impl Membership {
         for index in 0..self.peers.len() {
             let Some(peer) = self.peers.get(index) else { continue };
             let (id, heard) = (peer.id, peer.is_heard(fail_after, now));
+            let counted = self.counts(peer, now);
             let judged =
                 if heard { None } else { Some((self.passed_on(id, now), self.is_dead(index, members, now))) };
             let Some(peer) = self.peers.get_mut(index) else { continue };
@@ -54,6 +55,9 @@ impl Membership {
             if at > peer.heard_at || !peer.known {
                 self.probe_again |= peer.set_state(NodeState { minority: false, ..state });
                 self.take_ability(index, now);
+            }
+            if let Some(peer) = self.peers.get_mut(index) {
+                peer.note_presence(counted, fail_after, now);
             }
         }
     }

@@ -87,6 +87,8 @@ struct Machine {
     drift: i64,
     /// Reaches the tie-breaker.
     router: bool,
+    /// When it last asked that, or will.
+    pinged: Duration,
     /// Its interface in the network of the addresses is up.
     interface: bool,
     member: Member,
@@ -157,6 +159,7 @@ impl Network {
             behind: Duration::ZERO,
             drift: 0,
             router: false,
+            pinged: Duration::ZERO,
             interface: true,
             member: member(n),
             listed: true,
@@ -322,13 +325,13 @@ impl Network {
                 gateway.drive(clock)
             }),
             Event::Ping(machine) => {
-                if self.machines[machine].router {
-                    self.act(machine, |gateway, clock| {
+                let answers = self.machines[machine].router;
+                self.act(machine, |gateway, clock| {
+                    if answers {
                         gateway.membership.set_tie_breaker(clock);
-                        gateway.drive(clock)
-                    });
-                }
-                self.schedule(self.now + ms(100), Event::Ping(machine));
+                    }
+                    gateway.drive(clock)
+                });
             }
         }
     }
@@ -352,6 +355,7 @@ impl Network {
             gateway.on().into_iter().filter(|address| again || !before.contains(address)).collect();
         let out_of_turn = std::mem::take(&mut gateway.out_of_turn);
         let due = gateway.next_due();
+        let pings = self.tie_breaker && gateway.membership.needs_tie_breaker();
         let from = SocketAddr::new(machine_address(machine), PORT);
         for datagram in sent {
             let bytes = Arc::new(datagram.bytes);
@@ -364,6 +368,9 @@ impl Network {
             }
         }
         self.wake_at(machine, due);
+        if pings {
+            self.ping(machine);
+        }
         for address in out_of_turn {
             self.announce(machine, address, false);
         }
@@ -434,6 +441,15 @@ impl Network {
         self.schedule(at, Event::Wake(machine));
     }
 
+    fn ping(&mut self, machine: usize) {
+        let pinged = &mut self.machines[machine].pinged;
+        if *pinged <= self.now {
+            *pinged = self.now.max(*pinged + ms(100));
+            let at = *pinged;
+            self.schedule(at, Event::Ping(machine));
+        }
+    }
+
     fn transmit(&mut self, from: usize, to: usize, address: SocketAddr, bytes: Arc<Vec<u8>>) {
         let link = self.links[&(from, to)];
         let (waits, loss) = link.saturation.map_or((Duration::ZERO, 0.0), |it| it.meets(self.now));
@@ -482,7 +498,9 @@ impl Network {
         gateway.membership.set_members(self.members(), clock);
         gateway.membership.set_reach(reach(self.machines[machine].interface), clock);
         self.machines[machine].gateway = Some(gateway);
-        self.act(machine, Gateway::drive);
+        // It may hear others before it sends.
+        let busy = self.below(20);
+        self.wake_at(machine, clock + ms(busy));
     }
 
     /// A hot upgrade: another process continues.
@@ -579,11 +597,9 @@ impl Network {
         self.machines[machine].router = reaches;
     }
 
+    /// From now on gateways ask the tie-breaker where they need its answer.
     pub(crate) fn start_pings(&mut self) {
         self.tie_breaker = true;
-        for machine in 0..self.machines.len() {
-            self.schedule(self.now, Event::Ping(machine));
-        }
     }
 
     /// Whether a machine's interface in the network of the addresses is up.

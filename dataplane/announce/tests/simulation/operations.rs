@@ -178,6 +178,31 @@ fn of_two_gateways_the_tie_breaker_decides() {
 }
 
 #[test]
+fn of_two_gateways_one_ends_and_is_not_missed_when_it_is_back() {
+    for latency in [ms(0), ms(20), ms(60)] {
+        seeds(|seed| {
+            let what = format!("seed {seed}, {latency:?} one way");
+            let mut network = Network::two(seed, true, ADDRESSES);
+            network.set_links(|link| link.latency += latency);
+            network.run(ms(40_000));
+            let fences = |network: &Network| network.gateway(0).membership.counters().fences;
+            let before = fences(&network);
+            leave(&mut network, 1);
+            network.run(ms(2_000));
+            network.kill(1);
+            network.run(ms(3_000));
+            network.start(1);
+            // A process that has just started may be slow.
+            let slow = network.below(400);
+            network.hold(ms(slow), |_, to| to == 1);
+            network.run(RETURNED);
+            expect_one_owner(&network, &what);
+            assert_eq!(fences(&network), before, "{what}: the other one gave up its addresses");
+        });
+    }
+}
+
+#[test]
 fn of_two_gateways_that_are_apart_the_one_with_the_tie_breaker_goes_on() {
     seeds(|seed| {
         let mut network = Network::two(seed, true, ADDRESSES);
