@@ -101,6 +101,8 @@ pub struct Layer2 {
     rivals: bool,
     /// When one did, and all addresses were announced.
     met_rival: Option<Instant>,
+    /// When what is left to other machines was last probed at once.
+    asked_again: Option<Instant>,
     /// The address that was announced last, of those that are in turn.
     in_turn: Option<IpAddr>,
     /// The links whose settings were checked.
@@ -155,6 +157,7 @@ impl Layer2 {
             precedence: Precedence::Own,
             rivals: false,
             met_rival: None,
+            asked_again: None,
             in_turn: None,
             checked: BTreeSet::new(),
             oldest: None,
@@ -206,7 +209,7 @@ impl Layer2 {
             return Err(self.no_subnet(ip, interfaces));
         }
         let adopted = self.claim_adopted(ip, &links);
-        let announcement = if probe && !adopted {
+        let mut announcement = if probe && !adopted {
             Announcement::probed(now, interfaces.to_vec(), links)
         } else {
             let there =
@@ -220,6 +223,7 @@ impl Layer2 {
             let _none = self.put_on(ip, &mut announcement, &missing, Why::Begins);
             announcement
         };
+        announcement.asked_again = self.asked_again;
         self.announcements.insert(ip, announcement);
         self.oldest.get_or_insert(now);
         self.agenda.set_first(ip);
@@ -305,6 +309,7 @@ impl Layer2 {
     /// Probes at once what is left to another machine: a gateway that may have had it has given it up.
     pub fn probe_again(&mut self) {
         let now = Instant::now();
+        self.asked_again = Some(now);
         for (ip, announcement) in &mut self.announcements {
             if announcement.probe_again(now) {
                 self.agenda.set_first(*ip);

@@ -404,7 +404,7 @@ impl Membership {
             standing: self.view.standings.get(&peer.node).copied().unwrap_or(Standing::NotAlive),
             state: peer.state,
             applied: peer.last.as_ref().map(|last| last.applied),
-            round_trip: peer.round_trip.map(|(_, trip)| trip),
+            round_trip: peer.round_trip.map(|trip| trip.took),
         })
     }
 
@@ -440,11 +440,11 @@ impl Membership {
     }
 
     /// Whether a member counts for the quorum. One that comes, or is back after it has left, counts from its first lease on, or once it has had the time
-    /// to give one: it owns nothing yet, and could only take away the majority of those who do.
+    /// to give one: so far there was a majority without it, and it could only take that away.
     fn counts(&self, peer: &Peer, now: Instant) -> bool {
         let heard = peer.is_heard(self.fail_after.judged(), now) || peer.via.is_some();
         match peer.listing {
-            _ if peer.state.left || peer.is_joining(self.fail_after.judged(), now) => false,
+            _ if peer.state.left || peer.is_joining(now) => false,
             _ if heard => true,
             Listing::Ready => true,
             Listing::Never => peer.known && !peer.dead && now < peer.heard_at + UNLISTED,
@@ -534,7 +534,7 @@ impl Membership {
         // Whoever is not ready, or not known to the API server yet, may own something as well.
         let possible = |peer: &&Peer| {
             let listed = matches!(peer.listing, Listing::Ready | Listing::NotReady);
-            let heard = peer.is_joining(self.fail_after.judged(), now) || self.counts(peer, now);
+            let heard = peer.is_joining(now) || self.counts(peer, now);
             !peer.dead && !peer.state.left && (listed || heard)
         };
         let mut possible = self.peers.iter().filter(possible).peekable();

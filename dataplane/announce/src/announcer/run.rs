@@ -364,7 +364,8 @@ impl Announcing {
         }
     }
 
-    /// When the tie-breaker is asked next: all the time where its answer may be needed, otherwise to notice that it does not answer.
+    /// When the tie-breaker is asked next: all the time where its answer may be needed, otherwise to notice that it does not answer. Not at all where no other
+    /// member counts or comes.
     fn ping_due(&self) -> Option<Instant> {
         match () {
             () if self.membership.needs_tie_breaker() => {

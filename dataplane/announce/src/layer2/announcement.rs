@@ -35,9 +35,12 @@ const CONFLICT_END: Duration = Duration::from_secs(30);
 /// `CONFLICT_END`: what answered may be the kernel of a gateway that has just died.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// Time until an address that was left to another gateway is probed by the gateway of the two that comes back first: the other may have
-/// given way as well, where both have fewer than half of the gateways. As long after a gateway has reported that it gives up what it had, words of before
-/// may be read: heartbeats and frames wait in different queues.
+/// given way as well, where both have fewer than half of the gateways.
 const SOON: Duration = Duration::from_millis(200);
+/// For how long after a gateway may have given the address up what it said before may still be read: heartbeats and frames wait in different queues.
+const LATE: Duration = Duration::from_millis(200);
+/// Time until an address is probed that seemed to be another's in that time: not together with the gateway that comes back first.
+const AFTER_LATE: Duration = Duration::from_millis(400);
 /// How long an address is left to another gateway at most before it is probed again: a gateway that has died is to be relieved.
 const LEFT_TO_GATEWAY: Duration = Duration::from_secs(2);
 
@@ -152,8 +155,8 @@ pub(super) struct Announcement {
     gave_way: bool,
     /// Of all gateways that have given way to each other, this one comes back first: it probes soon, whatever the others announced until then.
     comes_first: bool,
-    /// When a gateway that may have had it last reported that it gave it up.
-    released: Option<Instant>,
+    /// When a gateway last may have given it up, so that it was asked for again.
+    pub(super) asked_again: Option<Instant>,
     /// The former owner may still answer until then.
     settled: Instant,
 }
@@ -192,7 +195,7 @@ impl Announcement {
             wait: FIRST_RETRY,
             gave_way: false,
             comes_first: false,
-            released: None,
+            asked_again: None,
             settled,
         }
     }
@@ -205,7 +208,7 @@ impl Announcement {
     /// Asks at once whether the other machine still has it; whether it is left to one. An answer to what was asked before may be on its way, and
     /// count for a wait: probes whose answers count begin anew.
     pub(super) fn probe_again(&mut self, now: Instant) -> bool {
-        self.released = Some(now);
+        self.asked_again = Some(now);
         let left = match self.phase {
             Phase::Yielded { .. } => true,
             Phase::Probing { sent, .. } => sent > 1,
@@ -358,8 +361,8 @@ impl Announcement {
 
     /// How long it is left to another that says now that it has it.
     fn wait(&self, now: Instant) -> Duration {
-        let late = self.released.is_some_and(|at| now < at + SOON);
-        if late { SOON } else { self.wait }
+        let late = self.asked_again.is_some_and(|at| now < at + LATE);
+        if late { AFTER_LATE } else { self.wait }
     }
 
     /// Somebody else says that they have the address.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fail_after::CALM;
 use super::options::margin;
-use super::peer::{LastHeartbeat, Peer};
+use super::peer::{LastHeartbeat, Peer, RoundTrip};
 use super::silence::opposes;
 use super::{Membership, Presence, ReceiveOutcome};
 use crate::heartbeat::{
@@ -78,6 +78,18 @@ impl EchoOfOwn {
     }
 }
 
+/// What is read within this time was held up together.
+const READ_TOGETHER: Duration = Duration::from_millis(20);
+
+impl RoundTrip {
+    /// Whether a later one may have been long for the same reason: both were read together, or echo the same, or the later one, of a number that was
+    /// echoed before, was on its way when this one was measured. New numbers are on their way all the time where round trips are long.
+    fn held_up_with(&self, later: &Self, echoed_before: bool) -> bool {
+        let same = later.sent == self.sent || later.measured <= self.measured + later.took;
+        later.measured < self.measured + READ_TOGETHER || echoed_before && same
+    }
+}
+
 impl Membership {
     pub(super) fn accept(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) -> ReceiveOutcome {
         let refused = |error| match error {
@@ -104,8 +116,8 @@ impl Membership {
         let recent = echoes().filter(|echo| now < echo.sent + self.fail_after.promised());
         let proof = recent.max_by_key(|echo| (echo.lease, echo.sent));
         let (own_id, judged) = (self.id, self.fail_after.judged());
-        let counted = self.position(&heartbeat.node).ok().and_then(|index| self.peers.get(index));
-        let counted = counted.is_some_and(|peer| self.counts(peer, now));
+        let known = self.position(&heartbeat.node).ok().and_then(|index| self.peers.get(index));
+        let counted = known.is_some_and(|peer| self.counts(peer, now));
         let fenced_or_doubtful = self.standby.fenced || self.doubts;
         let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
         let known = peer.last.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
@@ -363,19 +375,19 @@ impl Peer {
     }
 
     /// Takes the round trip of an echo, and gives how long it and another one lately took at least: a single one may have been held up at either end, by
-    /// a machine that stood still. What was held up with it is not another one: it echoes the same.
+    /// a machine that stood still. What was held up with it does not count as another one.
     fn late(&mut self, echo: &EchoOfOwn, fail_after: Duration, now: Instant) -> Option<Duration> {
-        let trip = echo.round_trip(fail_after, now)?;
-        let echoed_before = self.round_trip.is_some_and(|(sent, _)| echo.sent <= sent);
-        if echoed_before && self.longest_trip.is_some_and(|(_, at)| now <= at + trip) {
+        let trip = RoundTrip { sent: echo.sent, took: echo.round_trip(fail_after, now)?, measured: now };
+        let echoed_before = self.round_trip.is_some_and(|last| trip.sent <= last.sent);
+        if self.longest_trip.is_some_and(|longest| longest.held_up_with(&trip, echoed_before)) {
             return None;
         }
-        self.round_trip = Some((echo.sent, trip));
-        let longest = self.longest_trip.filter(|(_, at)| now < *at + CALM);
-        if longest.is_none_or(|(longest, _)| longest <= trip) {
-            self.longest_trip = Some((trip, now));
+        self.round_trip = Some(trip);
+        let longest = self.longest_trip.filter(|longest| now < longest.measured + CALM);
+        if longest.is_none_or(|longest| longest.took <= trip.took) {
+            self.longest_trip = Some(trip);
         }
-        longest.map(|(longest, _)| longest.min(trip))
+        longest.map(|longest| longest.took.min(trip.took))
     }
 }
 

@@ -63,11 +63,10 @@ impl Membership {
         !self.is_minority() || self.minority.goes_on
     }
 
-    /// Whether the tie-breaker's answer is needed now, or may be within a moment: whoever joins and gives no lease may take the majority away.
+    /// Whether the tie-breaker's answer is needed now, or may be within a moment: whoever joins and gives no lease takes the majority away once it counts.
     pub fn needs_tie_breaker(&self) -> bool {
         let quorum = self.view.quorum;
-        let judged = self.fail_after.judged();
-        let joins = self.peers.iter().any(|peer| peer.is_joining(judged, self.last_poll));
+        let joins = self.peers.iter().any(|peer| peer.is_joining(self.last_poll));
         let even_or_lost = quorum.members.is_multiple_of(2) || !quorum.is_majority();
         joins || quorum.members > 1 && (even_or_lost || self.doubts)
     }

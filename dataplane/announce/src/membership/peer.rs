@@ -29,6 +29,17 @@ pub(super) struct Parted {
     pub(super) back: Option<Instant>,
 }
 
+/// A heartbeat of this gateway and the one that echoes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundTrip {
+    /// When the first one was sent.
+    pub(super) sent: Instant,
+    /// How long the two took.
+    pub(super) took: Duration,
+    /// When the second one came.
+    pub(super) measured: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) node: Arc<str>,
@@ -47,7 +58,7 @@ pub(super) struct Peer {
     pub(super) unproven: Option<(u64, u32, Instant)>,
     /// Since when it shows that it goes on without this gateway, which it does not hear, and when it last did.
     pub(super) opposed: Option<(Instant, Instant)>,
-    /// Since when it has been heard, or heard of, where it did not count before and gives no lease yet.
+    /// Until when it need not give a lease to be no member yet: it did not count, and has been heard, or heard of, since.
     pub(super) joining: Option<Instant>,
     /// Until when it will not believe this gateway dead.
     pub(super) lease_until: Option<Instant>,
@@ -67,10 +78,10 @@ pub(super) struct Peer {
     pub(super) via: Option<MemberId>,
     /// Whether it was heard when last judged.
     pub(super) was_heard: bool,
-    /// When the last heartbeat was sent whose echo was measured, and how long the two took.
-    pub(super) round_trip: Option<(Instant, Duration)>,
-    /// The longest one lately, and when it was measured.
-    pub(super) longest_trip: Option<(Duration, Instant)>,
+    /// The last that was measured.
+    pub(super) round_trip: Option<RoundTrip>,
+    /// The longest one lately.
+    pub(super) longest_trip: Option<RoundTrip>,
 }
 
 /// The last heartbeat that a member has proved to be new.
@@ -189,18 +200,22 @@ impl Peer {
         released
     }
 
-    /// Notes that it is heard, or heard of.
+    /// Notes that it is heard, or heard of; `counted`: whether it counted just before.
     pub(super) fn note_presence(&mut self, counted: bool, fail_after: Duration, now: Instant) {
+        if self.state.left {
+            // Its next process has given none.
+            self.lease_until = None;
+        }
         if self.has_lease(now) || self.state.left {
             self.joining = None;
-        } else if !counted && !self.is_joining(fail_after, now) {
-            self.joining = Some(now);
+        } else if !counted && !self.is_joining(now) {
+            self.joining = Some(now + fail_after);
         }
     }
 
     /// Whether it has come lately, and given no lease since.
-    pub(super) fn is_joining(&self, fail_after: Duration, now: Instant) -> bool {
-        self.joining.is_some_and(|since| now < since + fail_after)
+    pub(super) fn is_joining(&self, now: Instant) -> bool {
+        self.joining.is_some_and(|until| now < until)
     }
 
     pub(super) fn has_lease(&self, now: Instant) -> bool {

@@ -31,7 +31,7 @@ impl Membership {
         for index in 0..self.peers.len() {
             let Some(peer) = self.peers.get(index) else { continue };
             let (id, heard) = (peer.id, peer.is_heard(fail_after, now));
-            let counted = self.counts(peer, now);
+            let counted = peer.was_heard || self.counts(peer, now);
             let judged =
                 if heard { None } else { Some((self.passed_on(id, now), self.is_dead(index, members, now))) };
             let Some(peer) = self.peers.get_mut(index) else { continue };

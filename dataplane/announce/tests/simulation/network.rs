@@ -597,7 +597,7 @@ impl Network {
         self.machines[machine].router = reaches;
     }
 
-    /// From now on gateways ask the tie-breaker where they need its answer.
+    /// From now on gateways ask the tie-breaker where they need its answer, which comes at once.
     pub(crate) fn start_pings(&mut self) {
         self.tie_breaker = true;
     }
