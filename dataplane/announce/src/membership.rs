@@ -305,8 +305,7 @@ impl Membership {
 
     /// Draws the conclusions that are due.
     pub fn poll(&mut self, now: Instant) -> Actions {
-        let late = now > self.scheduled().max(self.last_poll) + self.options.fail_after;
-        let stood_still = std::mem::take(&mut self.clock_stood_still) || late;
+        let stood_still = std::mem::take(&mut self.clock_stood_still) || self.is_late(now);
         if stood_still {
             self.stand_still(now);
         }
@@ -345,6 +344,11 @@ impl Membership {
     /// since heartbeats that change nothing are read between two calls.
     fn scheduled(&self) -> Instant {
         self.send_due().min(self.conclusions_due)
+    }
+
+    /// Whether this process did not run when it should have, and has not concluded anything since.
+    fn is_late(&self, now: Instant) -> bool {
+        now > self.scheduled().max(self.last_poll) + self.options.fail_after
     }
 
     /// When there is something to conclude even if nothing comes. What comes may put it off, which the next `poll` finds out: it is due within an

@@ -262,6 +262,9 @@ fn tell_log(former: &Status, status: &Status) {
         }
         match standing {
             Standing::Candidate => tracing::info!(%node, "a gateway may own addresses"),
+            Standing::NotAlive if known == Some(&Standing::Left) => {
+                tracing::info!(%node, "a gateway has ended");
+            }
             Standing::NotAlive if known.is_some() => tracing::warn!(%node, "a gateway is dead"),
             Standing::NotAlive => {}
             Standing::Leaving => tracing::info!(%node, "a gateway hands its addresses over"),

@@ -112,7 +112,8 @@ impl Membership {
             (self.clock_stood_still, self.dirty) = (true, true);
         }
         let echoes = || self.echoes(&heartbeat).filter(|_| !self.clock_stood_still);
-        let newest = echoes().max_by_key(|echo| echo.sent);
+        // How long a process that did not run took to read says nothing of the network.
+        let newest = echoes().filter(|_| !self.is_late(now)).max_by_key(|echo| echo.sent);
         let recent = echoes().filter(|echo| now < echo.sent + self.fail_after.promised());
         let proof = recent.max_by_key(|echo| (echo.lease, echo.sent));
         let (own_id, judged) = (self.id, self.fail_after.judged());

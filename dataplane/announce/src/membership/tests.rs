@@ -70,6 +70,31 @@ fn lease_left(membership: &Membership, now: Instant) -> Option<Duration> {
 }
 
 #[test]
+fn a_process_that_stands_still_again_and_again_takes_its_own_delay_for_nobody_elses() {
+    let mut now = Instant::now();
+    let (mut a, mut b, _) = pair(now);
+    for _ in 0..3 {
+        for _ in 0..30 {
+            now += ms(100);
+            let _done = b.receive(from("a"), &heartbeat(&mut a, now), now);
+            let _done = a.receive(from("b"), &heartbeat(&mut b, now), now);
+        }
+        now += ms(50);
+        let _done = b.receive(from("a"), &heartbeat(&mut a, now), now);
+        let waiting = heartbeat(&mut b, now);
+        for _ in 0..10 {
+            now += ms(100);
+            let _alone = b.poll(now);
+        }
+        let _done = a.receive(from("b"), &waiting, now);
+        assert!(a.poll(now).fenced, "it stood still");
+        // It tells that with the next one.
+        let _told = a.poll(now);
+        assert_eq!(a.fail_after(), ms(350));
+    }
+}
+
+#[test]
 fn two_round_trips_give_a_lease() {
     let now = Instant::now();
     let mut a = start(options("a"), KEY, &["a", "b"], now);
