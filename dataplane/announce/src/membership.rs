@@ -559,9 +559,8 @@ impl Membership {
         let own = (self.options.node.clone(), view::standing(true, self.state()));
         let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
         self.stale_split.update(&mut standings, now);
-        let peer = |node: &str| self.peers.get(self.position(node).ok()?);
-        let ability = |node: &str| peer(node).map(|peer| &peer.ability);
-        let ability = |node: &str| Arc::clone(ability(node).unwrap_or(&self.reaching.told));
+        let ability =
+            |node: &str| Arc::clone(self.peer(node).map_or(&self.reaching.told, |peer| &peer.ability));
         let candidates = view::candidates(&standings);
         let candidate = |node: &Arc<str>| Candidate {
             node: node.clone(),

@@ -78,7 +78,7 @@ impl EchoOfOwn {
     }
 }
 
-/// What is read within this time was held up together.
+/// Time within which heartbeats are read that were held up together.
 const READ_TOGETHER: Duration = Duration::from_millis(20);
 
 impl RoundTrip {
@@ -117,8 +117,7 @@ impl Membership {
         let recent = echoes().filter(|echo| now < echo.sent + self.fail_after.promised());
         let proof = recent.max_by_key(|echo| (echo.lease, echo.sent));
         let (own_id, judged) = (self.id, self.fail_after.judged());
-        let known = self.position(&heartbeat.node).ok().and_then(|index| self.peers.get(index));
-        let counted = known.is_some_and(|peer| self.counts(peer, now));
+        let counted = self.peer(&heartbeat.node).is_some_and(|peer| self.counts(peer, now));
         let fenced_or_doubtful = self.standby.fenced || self.doubts;
         let Some(peer) = self.peer_mut(&heartbeat.node, now) else { return ReceiveOutcome::Malformed };
         let known = peer.last.as_ref().filter(|known| known.incarnation == heartbeat.incarnation);
@@ -202,8 +201,13 @@ impl Membership {
     }
 
     /// Where the member of this name is, or would be.
-    pub(super) fn position(&self, node: &str) -> Result<usize, usize> {
+    fn position(&self, node: &str) -> Result<usize, usize> {
         self.peers.binary_search_by(|peer| (*peer.node).cmp(node))
+    }
+
+    /// The member of this name.
+    pub(super) fn peer(&self, node: &str) -> Option<&Peer> {
+        self.peers.get(self.position(node).ok()?)
     }
 
     /// The member of this name, new if need be.

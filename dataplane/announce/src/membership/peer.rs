@@ -203,10 +203,9 @@ impl Peer {
     /// Notes that it is heard, or heard of; `counted`: whether it counted just before.
     pub(super) fn note_presence(&mut self, counted: bool, fail_after: Duration, now: Instant) {
         if self.state.left {
-            // Its next process has given none.
-            self.lease_until = None;
-        }
-        if self.has_lease(now) || self.state.left {
+            // Its next process has given no lease.
+            (self.lease_until, self.joining) = (None, None);
+        } else if self.has_lease(now) {
             self.joining = None;
         } else if !counted && !self.is_joining(now) {
             self.joining = Some(now + fail_after);

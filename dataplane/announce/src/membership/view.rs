@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Membership;
-use super::peer::{Listing, Peer};
+use super::peer::Listing;
 use super::quorum::Quorum;
 use crate::ability::Ability;
 use crate::hash::{mix, name_hash};
@@ -176,11 +176,6 @@ impl Membership {
     fn shows(&self, node: &str, since: Instant, what: impl Fn(Applied) -> bool) -> bool {
         let last = self.peer(node).and_then(|peer| peer.last.as_ref());
         last.is_some_and(|last| last.proof >= since && what(last.applied))
-    }
-
-    fn peer(&self, node: &str) -> Option<&Peer> {
-        let index = self.peers.binary_search_by(|peer| (*peer.node).cmp(node)).ok()?;
-        self.peers.get(index)
     }
 }
 

@@ -103,15 +103,13 @@ fn an_announcement_on_its_way_when_the_other_gives_up_the_address_counts_for_a_m
     run(&mut one, start, Duration::from_secs(9), &manner(None));
     let report = start + Duration::from_secs(10);
     assert!(!one.probe_again(report));
-    let claim =
-        |one: &mut Announcement, at| one.on_announcement(Precedence::Other, true, OnConflict::Defend, at);
-    assert_eq!(claim(&mut one, report), Verdict::GiveWay);
+    assert_eq!(give_way(&mut one, true, report), Verdict::GiveWay);
     let repeated = report + Duration::from_millis(20);
-    assert_eq!(claim(&mut one, repeated), Verdict::Known);
+    assert_eq!(give_way(&mut one, true, repeated), Verdict::Known);
     let done = run(&mut one, repeated, Duration::from_millis(600), &manner(None));
     assert_eq!(done[3], (550, Step::PutOn { after_conflict: true }));
     let later = report + Duration::from_secs(1);
-    assert_eq!(claim(&mut one, later), Verdict::GiveWay);
+    assert_eq!(give_way(&mut one, true, later), Verdict::GiveWay);
     assert_eq!(one.due(&manner(None)), Some(later + FIRST_RETRY));
 }
 
@@ -124,7 +122,7 @@ fn of_two_that_give_way_to_each_other_the_lower_one_comes_back_first() {
     for (one, lower) in both.iter_mut().zip([false, true]) {
         run(one, start, Duration::from_secs(9), &manner(None));
         assert!(!one.probe_again(now));
-        assert_eq!(one.on_announcement(Precedence::Other, lower, OnConflict::Defend, now), Verdict::GiveWay);
+        assert_eq!(give_way(one, lower, now), Verdict::GiveWay);
     }
     let [first, second] = &mut both;
     let done = run(first, now, Duration::from_millis(360), &manner(None));
