@@ -15,6 +15,8 @@ use crate::support::process::Process;
 /// Variable with the folder for screenshots.
 const SCREENSHOTS: &str = "SHEAVE_TEST_SCREENSHOTS";
 
+const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page/chromium");
+
 /// Without a sandbox, which root cannot have, and without any background requests.
 const ARGUMENTS: [&str; 9] = [
     "--headless",
@@ -88,14 +90,9 @@ impl<'h> Browser<'h> {
         let profile = format!("--user-data-dir={}", self.profile.path().display());
         let mut arguments = ARGUMENTS.map(str::to_owned).to_vec();
         arguments.extend([profile, format!("--window-size={width},900")]);
-        let preferences = match javascript {
-            true => json!({}),
-            // 2 blocks scripts.
-            false => json!({"profile.managed_default_content_settings.javascript": 2}),
-        };
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
-            "goog:chromeOptions": {"args": arguments, "prefs": preferences},
+            "goog:chromeOptions": {"binary": CHROMIUM, "args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
         }}});
         let session = self.send("POST", "/session", &wanted);
@@ -104,6 +101,7 @@ impl<'h> Browser<'h> {
         self.devtools("Emulation.setDeviceMetricsOverride", &size);
         let scheme = json!({"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }});
         self.devtools("Emulation.setEmulatedMedia", &json!({"features": [scheme]}));
+        self.devtools("Emulation.setScriptExecutionDisabled", &json!({"value": !javascript}));
     }
 
     fn send(&self, method: &str, path: &str, body: &Value) -> Value {
