@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use regex::Regex;
 
@@ -92,5 +93,8 @@ fn module(path: &str) -> ModulePath {
 }
 
 pub(crate) fn regex(pattern: &str) -> Regex {
-    Regex::new(pattern).unwrap()
+    /// Without optimisation a pattern takes longer to compile than to be looked for in a file.
+    static KNOWN: Mutex<BTreeMap<String, Regex>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap();
+    known.entry(pattern.to_owned()).or_insert_with(|| Regex::new(pattern).unwrap()).clone()
 }

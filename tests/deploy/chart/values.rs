@@ -1,8 +1,10 @@
 //! Tests of each value of the chart. What a value changes is data: `values.yaml`. `tests/documents` sees that each value has a case.
 
+use std::thread;
+
 use serde_json::{Value, json};
 
-use super::{rendered, text};
+use super::{helm, objects_where, text};
 
 fn cases() -> Value {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/deploy/chart/values.yaml");
@@ -23,25 +25,35 @@ fn with_configuration(object: &Value) -> Value {
     object
 }
 
+/// What the case says otherwise than the chart.
+fn difference(case: &Value) -> Option<String> {
+    let values: Vec<&str> = list(&case["set"]).iter().map(text).collect();
+    let name = text(&case["object"]);
+    // Of some thirty objects one is looked at.
+    let (_, own) = name.split_once(' ').expect("a kind and a name");
+    let objects = objects_where(&helm("sheave-system", &values), &values, |document| document.contains(own));
+    let found = match (objects.get(name), case["path"].as_str()) {
+        (object, None) => json!(object.is_some()),
+        (Some(object), Some(path)) => {
+            with_configuration(object).pointer(path).cloned().unwrap_or(Value::Null)
+        }
+        (None, Some(_)) => panic!("{values:?}: there is no {name}"),
+    };
+    (found != case["value"]).then(|| format!("{values:?}: {name} has {found}, not {}", case["value"]))
+}
+
 #[test]
 #[ignore = "needs helm"]
 fn each_value_changes_what_it_is_for() {
     let cases = cases();
-    let mut wrong = Vec::new();
-    for case in list(&cases["values"]) {
-        let values: Vec<&str> = list(&case["set"]).iter().map(text).collect();
-        let name = text(&case["object"]);
-        let objects = rendered("sheave-system", &values);
-        let found = match (objects.get(name), case["path"].as_str()) {
-            (object, None) => json!(object.is_some()),
-            (Some(object), Some(path)) => {
-                with_configuration(object).pointer(path).cloned().unwrap_or(Value::Null)
-            }
-            (None, Some(_)) => panic!("{values:?}: there is no {name}"),
-        };
-        if found != case["value"] {
-            wrong.push(format!("{values:?}: {name} has {found}, not {}", case["value"]));
-        }
-    }
+    let cases = list(&cases["values"]);
+    // Most of the time is helm's, which runs beside this process.
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let parts = cases.chunks(cases.len().div_ceil(4));
+        let readers: Vec<_> = parts
+            .map(|part| scope.spawn(|| part.iter().filter_map(difference).collect::<Vec<_>>()))
+            .collect();
+        readers.into_iter().flat_map(|reader| reader.join().expect("no panic")).collect()
+    });
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

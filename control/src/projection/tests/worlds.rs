@@ -35,8 +35,8 @@ use crate::controller::status_writer::next_step::WriteStep;
 use crate::controller::term::awaited_addresses::AwaitedAddresses;
 use crate::projection::gateway_api::conditions::LiveState;
 
-/// Number of worlds that take some ten seconds in a debug build.
-const CASES: u32 = 192;
+/// Number of worlds that take some five seconds in a debug build. `tests/soak` makes ten times as many.
+const CASES: u32 = 96;
 /// Number of writes for each object that bring any world to rest.
 const WRITES: usize = 12;
 
