@@ -146,9 +146,10 @@ impl<'h> Browser<'h> {
         text.as_str().expect("a text").to_owned()
     }
 
-    /// Waits until an expression is true on the page.
+    /// Waits until an expression is true on the page. It may fail as long as parts of the page are not there.
     pub(crate) fn until(&self, expression: &str) {
-        eventually_within(patience(90.0), expression, || match self.value(expression) {
+        let tried = format!("try {{ return {expression} }} catch (error) {{ return String(error) }}");
+        eventually_within(patience(90.0), expression, || match self.run(&tried) {
             Value::Bool(true) => Ok(()),
             other => Err(format!("{other}; the page says: {}", self.text("body"))),
         });

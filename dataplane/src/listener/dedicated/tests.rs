@@ -23,8 +23,10 @@ const DEDICATED: [&str; 2] = ["127.0.0.2", "2001:db8::2"];
 const OWN: [&str; 2] = ["127.0.0.1", "::1"];
 
 fn prepare() {
-    let add = ["addr", "add", "2001:db8::2/128", "dev", "lo", "nodad"];
+    let add = ["addr", "add", "2001:db8::2/128", "dev", "lo", "nodad", "noprefixroute"];
     assert!(Program::new("ip").args(add).status().unwrap().success());
+    // The kernel makes an IPv6 address local later, from a queue of its own (`addrconf_dad_work`). A route to its prefix would hide that.
+    until_done(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?.connect((DEDICATED[1], 80)));
 }
 
 fn dedicated() -> BTreeSet<IpAddr> {
@@ -36,11 +38,11 @@ fn at(ips: [&str; 2], port: u16) -> impl Iterator<Item = FrontendAddr> {
     ips.into_iter().flat_map(move |ip| protocols.map(|protocol| addr(ip, port, protocol)))
 }
 
-/// Retries until `bind` succeeds: workers close the sockets of a departed frontend when they get to it.
-fn until_bound<T>(bind: impl Fn() -> io::Result<T>) -> T {
+/// Retries until it succeeds: workers close the sockets of a departed frontend when they get to it.
+fn until_done<T>(attempt: impl Fn() -> io::Result<T>) -> T {
     let began = Instant::now();
     loop {
-        match bind() {
+        match attempt() {
             Ok(socket) => return socket,
             Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
         }
@@ -50,8 +52,8 @@ fn until_bound<T>(bind: impl Fn() -> io::Result<T>) -> T {
 
 /// Listens on all addresses of both families, like sshd, and echoes.
 fn daemon(port: u16) {
-    let listener = until_bound(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)));
-    let socket = until_bound(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)));
+    let listener = until_done(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)));
+    let socket = until_done(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)));
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             thread::spawn(move || {
