@@ -12,6 +12,7 @@ use nix::sys::signal::Signal;
 
 use crate::fabric::{Fabric, FabricShape, route, routed_address};
 use crate::figures::{mark, percentile, spread};
+use crate::planned::count_lost;
 use crate::segment::PORT;
 use crate::support::length::by_length;
 use crate::support::load::Load;
@@ -27,16 +28,8 @@ fn new_clients(fabric: &Fabric) -> (Load, Arc<AtomicU64>) {
     let load = Load::start(&fabric.client, 4, move |thread| {
         let family = Family::BOTH[thread % 2];
         let to = SocketAddr::new(routed_address(family, 1), PORT);
-        // A reset means a connection that was open: until then the kernel reports ECONNREFUSED. One that comes within the
-        // handshake's last round trip already ends the call of connect(2). A SYN may be sent again: while FRR puts one route in the
-        // place of another, the router has none for a moment.
-        match tcp::connect(to).and_then(tcp::ask_on) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                counted.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
-            other => other.map(drop),
-        }
+        // A SYN may be sent again: while FRR puts one route in the place of another, the router has none for a moment.
+        count_lost(tcp::connect(to).and_then(tcp::ask_on), &[io::ErrorKind::ConnectionReset], &counted)
     });
     (load, lost)
 }
