@@ -73,17 +73,10 @@ fn rendered(namespace: &str, values: &[&str]) -> Objects {
 }
 
 fn objects(output: &Output, values: &[&str]) -> Objects {
-    objects_where(output, values, |_| true)
-}
-
-/// Objects of the documents whose text is wanted.
-fn objects_where(output: &Output, values: &[&str], wanted: impl Fn(&str) -> bool) -> Objects {
     assert!(output.status.success(), "{values:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout);
-    let documents = text.split("\n---\n").filter(|document| wanted(document));
-    let values =
-        documents.map(|document| serde_saphyr::from_str::<Value>(document).expect("helm gives YAML"));
-    by_name(values.filter(|document| !document.is_null()))
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&String::from_utf8_lossy(&output.stdout)).expect("helm gives YAML");
+    by_name(documents.into_iter().filter(|document| !document.is_null()))
 }
 
 fn by_name(objects: impl Iterator<Item = Value>) -> Objects {

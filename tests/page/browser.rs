@@ -15,6 +15,7 @@ use crate::support::process::Process;
 /// Variable with the folder for screenshots.
 const SCREENSHOTS: &str = "SHEAVE_TEST_SCREENSHOTS";
 
+/// Program that chromedriver starts.
 const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/page/chromium");
 
 /// Without a sandbox, which root cannot have, and without any background requests.

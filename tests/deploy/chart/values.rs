@@ -4,7 +4,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{helm, objects_where, text};
+use super::{helm, objects, text};
 
 fn cases() -> Value {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/deploy/chart/values.yaml");
@@ -25,13 +25,21 @@ fn with_configuration(object: &Value) -> Value {
     object
 }
 
-/// What the case says otherwise than the chart.
+/// The rendered documents that mention a name. To read all thirty of them takes longer than to render them.
+fn mentioning(name: &str, rendered: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(rendered);
+    let documents: Vec<&str> = text.split("\n---\n").filter(|document| document.contains(name)).collect();
+    documents.join("\n---\n").into_bytes()
+}
+
+/// How the chart differs from the case, if it does.
 fn difference(case: &Value) -> Option<String> {
     let values: Vec<&str> = list(&case["set"]).iter().map(text).collect();
     let name = text(&case["object"]);
-    // Of some thirty objects one is looked at.
     let (_, own) = name.split_once(' ').expect("a kind and a name");
-    let objects = objects_where(&helm("sheave-system", &values), &values, |document| document.contains(own));
+    let mut rendered = helm("sheave-system", &values);
+    rendered.stdout = mentioning(own, &rendered.stdout);
+    let objects = objects(&rendered, &values);
     let found = match (objects.get(name), case["path"].as_str()) {
         (object, None) => json!(object.is_some()),
         (Some(object), Some(path)) => {
