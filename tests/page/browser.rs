@@ -156,6 +156,11 @@ impl<'h> Browser<'h> {
         });
     }
 
+    /// Waits until the page has drawn what it has scheduled: rows are put in their places in the next frame.
+    pub(crate) fn until_drawn(&self) {
+        self.run("return new Promise((drawn) => requestAnimationFrame(() => drawn(true)))");
+    }
+
     /// Waits until the element contains this text.
     pub(crate) fn until_text(&self, selector: &str, part: &str) {
         self.until(&format!("(document.querySelector({selector:?})?.innerText ?? '').includes({part:?})"));

@@ -72,6 +72,7 @@ fn searched(browser: &Browser<'_>, text: &str, matches: &str) {
         "const box = document.querySelector('#search'); box.value = {text:?}; box.dispatchEvent(new Event('input'))"
     ));
     browser.until_text("#matches", matches);
+    browser.until_drawn();
 }
 
 fn are_found_and_followed(count: u16) {
