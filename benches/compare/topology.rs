@@ -111,4 +111,5 @@ fn connect(gateway: &Host, device: &str, near: Ipv4Addr, end: &Host, far: Ipv4Ad
         "link set uplink up".to_owned(),
         format!("route add default via {near}"),
     ]);
+    gateway.wait_for_carrier(device);
 }

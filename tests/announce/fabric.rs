@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::frr::{Frr, time_of_day};
 use crate::segment::{PORT, gateway_of};
 use crate::support::host::Host;
 use crate::support::http;
-use crate::support::patience::{eventually, eventually_within, patience};
+use crate::support::patience::{eventually_within, patience};
 use crate::support::process::Process;
 use crate::support::tcp;
 use crate::support::world::Family;
@@ -457,6 +457,7 @@ fn join_client(router: &Host, client: &Host) {
         "route add default via 10.7.0.1".to_owned(),
         "route add default via fd07::1".to_owned(),
     ]);
+    router.wait_for_carrier("client");
 }
 
 /// Plugs a host into the router's bridge. Its link-local address ends as the others do: routers have it as the next hop.
@@ -467,7 +468,7 @@ fn join(router: &Host, port: &str, host: &Host, third: u8, fourth: u8, families:
         format!("link set {port} master br0 up"),
     ]);
     host.ip(&["link set eth0 addrgenmode none".to_owned(), "link set eth0 up".to_owned()]);
-    let mut own = Vec::new();
+    router.wait_for_carrier(port);
     for &family in families {
         let ip = in_fabric(family, third, fourth);
         match family {
@@ -478,11 +479,5 @@ fn join(router: &Host, port: &str, host: &Host, third: u8, fourth: u8, families:
             ]),
         }
         host.ip(&[format!("route add default via {}", in_fabric(family, 0, 1))]);
-        own.push(ip);
     }
-    host.run(|| {
-        for ip in own {
-            eventually(&format!("{ip} is usable"), || UdpSocket::bind(SocketAddr::new(ip, 0)));
-        }
-    });
 }

@@ -127,6 +127,7 @@ fn nothing_is_written_while_a_gateway_announces() {
         "link set far up",
     ]
     .map(str::to_owned));
+    stage.host.wait_for_carrier("lan");
     let _endpoints = stage.endpoints();
     pool(&cluster, "rest", "203.0.113.171");
     let road = stage.road();

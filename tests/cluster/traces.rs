@@ -35,6 +35,7 @@ fn link(hub: &Stage<'_>, number: u8, gateway: &Stage<'_>) {
         "link set eth0 up".to_owned(),
         format!("route add default via 192.168.{number}.1"),
     ]);
+    hub.host.wait_for_carrier(&format!("gw-{number}"));
 }
 
 fn start<'s>(cluster: &Cluster, stage: &'s Stage<'_>, road: &Road<'_>, number: u8) -> Sheave<'s> {

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::resume_unwind;
 use std::process::{Command, Stdio};
@@ -11,6 +11,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use nix::errno::Errno;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::net::if_::InterfaceFlags;
 use nix::sched::{CloneFlags, setns, unshare};
 
 use super::patience::eventually;
@@ -21,6 +24,9 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// System folders, so that programs are found whatever the caller's `PATH` is.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Flag of a route to an address of the host (`RTF_LOCAL` in linux/ipv6_route.h).
+const RTF_LOCAL: u32 = 0x8000_0000;
 
 /// Machine of the test network.
 ///
@@ -107,24 +113,37 @@ impl Host {
         self.start(program, arguments).finish()
     }
 
-    /// Runs lines of `ip -batch`, each of which must succeed.
+    /// Runs lines of `ip -batch`, each of which must succeed, and waits until the IPv6 addresses that they add accept packets. Without `nodad`
+    /// that would take more than a second, so such addresses are not waited for.
     pub fn ip(&self, lines: &[String]) {
         let mut batch = tempfile::NamedTempFile::new().expect("a temporary file");
         io::Write::write_all(&mut batch, lines.join("\n").as_bytes()).expect("a batch file is written");
         let path = batch.path().display().to_string();
         self.finish("ip", &["-batch", path.as_str()]).expect_success();
+        let added: Vec<Ipv6Addr> = lines.iter().filter_map(|line| added_address(line)).collect();
+        if !added.is_empty() {
+            self.run(|| added.into_iter().for_each(wait_until_local));
+        }
     }
 
-    /// Adds addresses to the host, and waits until they are usable. Without `nodad`, an IPv6 address is tentative until a work queue of
-    /// the kernel has processed it, even on loopback (`ipv6_add_addr` in net/ipv6/addrconf.c).
+    /// Adds addresses to the host.
     pub fn own(&self, addresses: impl IntoIterator<Item = IpAddr>) {
-        let addresses = Vec::from_iter(addresses);
         let line = |ip: IpAddr| match ip {
             IpAddr::V4(_) => format!("addr add {ip}/32 dev lo"),
             IpAddr::V6(_) => format!("addr add {ip}/128 dev lo nodad"),
         };
-        self.ip(&addresses.iter().copied().map(line).collect::<Vec<_>>());
-        self.run(|| addresses.iter().copied().for_each(wait_for_address));
+        self.ip(&addresses.into_iter().map(line).collect::<Vec<_>>());
+    }
+
+    /// Waits until the interface transmits. That end of a veth pair which is up first has its carrier from the other one, and drops what it is
+    /// given until a work queue of the kernel has noticed (`linkwatch_do_dev` in net/core/link_watch.c). That takes seconds while others
+    /// change interfaces, in whatever namespace.
+    pub fn wait_for_carrier(&self, interface: &str) {
+        let transmits = |it: InterfaceAddress| {
+            it.interface_name == interface && it.flags.contains(InterfaceFlags::IFF_RUNNING)
+        };
+        let probe = || if getifaddrs()?.any(transmits) { Ok(()) } else { Err(Errno::ENETDOWN) };
+        self.run(|| eventually(&format!("{interface} of {} transmits", self.name), probe));
     }
 
     /// Sets a value below `/proc/sys/net` of the namespace. Writes only if it differs, since containers often have it read-only.
@@ -159,8 +178,28 @@ fn enter(namespace: &File) {
     setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).expect("the namespace can be entered");
 }
 
-/// Waits until the address accepts packets. The route to an IPv6 address is added later than the address (`addrconf_dad_work` in
-/// net/ipv6/addrconf.c); until then sending fails.
-pub(crate) fn wait_for_address(ip: IpAddr) {
-    eventually(&format!("{ip} is usable"), || UdpSocket::bind((ip, 0))?.connect((ip, 9)));
+/// The address that a line of `ip -batch` adds, if it is an IPv6 address without duplicate address detection.
+fn added_address(line: &str) -> Option<Ipv6Addr> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[..] {
+        ["addr" | "address", "add" | "replace", address, ..] if words.contains(&"nodad") => {
+            address.split('/').next()?.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+/// The kernel adds the local route of an address from a work queue, after the address and the route to its subnet, also on loopback
+/// (`addrconf_dad_work` in net/ipv6/addrconf.c). Until then whoever sends to the address is told that there is no route, or waits for a
+/// neighbor.
+fn wait_until_local(ip: Ipv6Addr) {
+    let destination = format!("{:032x} 80 ", ip.to_bits());
+    let is_local = |route: &str| {
+        let flags = || u32::from_str_radix(route.split_whitespace().nth(8)?, 16).ok();
+        route.starts_with(&destination) && flags().is_some_and(|flags| flags & RTF_LOCAL != 0)
+    };
+    eventually(&format!("{ip} is local"), || {
+        let routes = fs::read_to_string("/proc/thread-self/net/ipv6_route")?;
+        if routes.lines().any(is_local) { Ok(()) } else { Err(io::Error::from(Errno::EADDRNOTAVAIL)) }
+    });
 }

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::host::{Host, wait_for_address};
+use super::host::Host;
 
 /// Number of addresses per family of the client host, so that it can act as several clients.
 pub const CLIENTS: u16 = 8;
@@ -222,7 +222,7 @@ fn link(
     ]);
     near.ip(&Family::BOTH.map(|f| address(near_ip(f), name)));
     set_up_far_end(far, far_ips, &near_ip);
-    near.run(|| Family::BOTH.iter().for_each(|&f| wait_for_address(near_ip(f))));
+    near.wait_for_carrier(name);
 }
 
 /// Replaces what exists, since an interface that was down has lost its routes and IPv6 addresses.
@@ -238,7 +238,6 @@ fn set_up_far_end(
     let addresses = Family::BOTH.iter().flat_map(|&f| far_ips(f)).map(|ip| address(ip, "eth0"));
     let routes = Family::BOTH.iter().map(|&f| format!("route replace default via {}", near_ip(f)));
     far.ip(&addresses.chain(routes).collect::<Vec<_>>());
-    far.run(|| Family::BOTH.iter().flat_map(|&f| far_ips(f)).for_each(wait_for_address));
 }
 
 fn backend_addresses(family: Family, index: u16, count: u16) -> Vec<IpAddr> {

@@ -39,6 +39,7 @@ impl Gateway {
             format!("link set p{number} master br0 up"),
         ]);
         host.ip(&["link set eth0 up".into(), format!("addr add {}/24 dev eth0", own(number))]);
+        switch.wait_for_carrier(&format!("p{number}"));
         let state = folder.join(number.to_string());
         std::fs::create_dir(&state).unwrap();
         let mut membership = MembershipOptions::new(node(number), "f".into(), PORT);

@@ -8,7 +8,7 @@ use sheave_announce::{Announced, Layer2Event, Layer2Options};
 
 use crate::network::{Gateway, Network, both, cached, connect, finds, learns, mac, shown};
 use crate::support::host::Host;
-use crate::support::patience::{eventually, let_pass};
+use crate::support::patience::let_pass;
 
 fn lost(event: &Layer2Event) -> Option<(String, Vec<IpAddr>, Vec<IpAddr>)> {
     match event {
@@ -95,11 +95,7 @@ fn several_interfaces_with_the_subnet_all_announce() {
         "addr add 192.0.2.11/24 dev eth1".into(),
     ]);
     elsewhere.ip(&["link set eth0 up".into(), "addr add 192.0.2.50/24 dev eth0".into()]);
-    // The kernel reports a carrier up to a second after the other end is up (net/core/link_watch.c), and without one the interface announces nothing.
-    eventually("eth1 has a carrier", || {
-        let shown = host.finish("ip", &["-brief", "link", "show", "dev", "eth1"]).expect_success();
-        if shown.contains(" UP ") { Ok(()) } else { Err(shown) }
-    });
+    host.wait_for_carrier("eth1");
     let gateway = Gateway::start(host, Layer2Options::default());
     let ip = both()[0];
     let announced = gateway.try_announce(ip, false).unwrap();

@@ -56,6 +56,7 @@ pub(crate) fn connect(switch: &Host, port: &str, host: &Host, interface: &str) {
         format!("link set {port} master br0 up"),
     ]);
     host.ip(&[format!("link set {interface} up")]);
+    switch.wait_for_carrier(port);
 }
 
 /// The MAC address of an interface.

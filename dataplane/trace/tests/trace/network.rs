@@ -40,6 +40,7 @@ pub(crate) fn connect(near: &Host, near_name: &str, far: &Host, far_name: &str, 
             }
         }));
     }
+    near.wait_for_carrier(near_name);
 }
 
 /// The address with this number in a subnet.

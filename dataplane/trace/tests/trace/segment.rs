@@ -33,6 +33,7 @@ fn machines(count: u8) -> (Host, Vec<Host>) {
             format!("link set p{place} master br0 up"),
         ]);
         host.ip(&["link set eth0 up".into()]);
+        switch.wait_for_carrier(&format!("p{place}"));
         add(&host, place + 1);
         host
     };
