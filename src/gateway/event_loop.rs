@@ -291,8 +291,8 @@ impl EventLoop {
                 },
                 successor = servers.next_successor() => {
                     if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
-                        servers.leave();
-                        return self.leave_to(successor, queries, left).await;
+                        let answered = servers.leave(&mut self.health);
+                        return self.leave_to(successor, queries, (left, answered)).await;
                     }
                 }
                 () = wait_until(due) => self.project(Instant::now()),
@@ -313,7 +313,7 @@ impl EventLoop {
         let failed = self.source_ended;
         servers.stop_handing_over();
         self.announcing.left().await;
-        let drained = self.drain(queries, None).await;
+        let drained = self.drain(queries, None, std::future::ready(())).await;
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
     }
 
@@ -352,14 +352,14 @@ impl EventLoop {
         mut self: Box<Self>,
         successor: Successor,
         queries: mpsc::Receiver<Query>,
-        left: oneshot::Sender<Arc<Successor>>,
+        (left, answered): (oneshot::Sender<Arc<Successor>>, impl Future<Output = ()>),
     ) -> Ended {
         if let Some(lifeline) = self.takeovers.lifeline.take() {
             lifeline.hand_over().await;
         }
         let successor = Arc::new(successor);
         left.send(Arc::clone(&successor)).ok();
-        Ended::HandedOver(self.drain(queries, Some(successor)).await)
+        Ended::HandedOver(self.drain(queries, Some(successor), answered).await)
     }
 
     fn refresh_overload(&mut self) {
@@ -379,13 +379,15 @@ impl EventLoop {
         mut self: Box<Self>,
         mut queries: mpsc::Receiver<Query>,
         successor: Option<Arc<Successor>>,
+        answered: impl Future<Output = ()>,
     ) -> Drained {
         tracing::info!(deadline = ?self.settings.drain, "draining: new connections are not accepted");
         self.enter(Phase::Draining);
         self.takeovers.lifeline = None;
         let mut retry = tokio::time::interval(retry::EVERY);
         let drained = {
-            let mut drained = pin!(self.dataplane.drain(self.settings.drain));
+            let drained = self.dataplane.drain(self.settings.drain);
+            let mut drained = pin!(async { tokio::join!(drained, answered).0 });
             let mut reports = pin!(report_connections(&self.dataplane, successor.as_deref()));
             loop {
                 tokio::select! {

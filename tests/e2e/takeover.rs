@@ -25,6 +25,7 @@ for_both_families!(
     a_process_that_dies_on_the_way_changes_nothing,
     a_process_that_stops_on_the_way_is_not_waited_for,
     without_a_process_to_take_over_from_it_simply_starts,
+    who_asks_the_former_process_is_answered,
     a_signal_has_another_process_take_over_and_the_service_manager_is_told,
     a_signal_that_leads_to_nothing_changes_nothing,
 );
@@ -299,6 +300,19 @@ fn a_process_that_stops_on_the_way_is_not_waited_for(family: Family) {
         }
         asked.expect("the gateway goes on");
     }
+}
+
+/// For a moment both processes accept connections to the admin server, and a client may send its request later.
+fn who_asks_the_former_process_is_answered(family: Family) {
+    let world = World::new(ENDPOINTS);
+    let mut gateway = Gateway::start(&world, &apps(family));
+    let ask = gateway.connect();
+    // Whoever connects later is accepted later.
+    gateway.get("/readyz");
+    let former = gateway.upgrade();
+    let answer = ask("/api/status").expect("it is answered");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    drop(former);
 }
 
 fn without_a_process_to_take_over_from_it_simply_starts(family: Family) {

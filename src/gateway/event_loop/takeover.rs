@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use sheave_console::http::health::Health;
 use sheave_console::http::query::Query;
 use sheave_console::http::server::Server;
 use sheave_console::views::status::TakeoverView;
 use sheave_dataplane::Dataplane;
 use sheave_dataplane::handover::{AffinityRecord, ConnectionCount};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::{EventLoop, WORKER_PATIENCE};
 use crate::config::Config;
@@ -27,6 +29,10 @@ use crate::takeover::{self, ServingPlace, TakeoverError};
 const LOOK: Duration = Duration::from_millis(200);
 /// How often a successor is sent the remaining connections.
 const REPORTING: Duration = Duration::from_millis(250);
+
+/// Time that a process which has handed over leaves to those who asked it before. A live page may be open for long; it asks the successor
+/// next.
+const ANSWERS: Duration = Duration::from_secs(2);
 
 /// Servers of this process besides traffic, once it is the one that serves. Dropping this closes all of them.
 #[derive(Debug, Default)]
@@ -92,9 +98,17 @@ impl Servers {
         self.successors = None;
     }
 
-    /// Leaves all ports to another process.
-    pub(super) fn leave(self) {
-        self.servers.into_iter().for_each(|(_, server)| server.leave());
+    /// Leaves all ports, also those of `health`, to another process. Both have accepted connections for a moment: the result waits until this
+    /// process has answered its own, for [`ANSWERS`] at most.
+    pub(super) fn leave(self, health: &mut Health) -> impl Future<Output = ()> + use<> {
+        let servers = self.servers.into_iter().filter_map(|(_, server)| server.leave());
+        let answering: Vec<_> = servers.chain(health.leave()).collect();
+        let answered = async {
+            for task in answering {
+                task.await.ok();
+            }
+        };
+        async { drop(timeout(ANSWERS, answered).await) }
     }
 }
 
@@ -297,7 +311,6 @@ impl EventLoop {
             Outcome::HandedOver => {
                 self.takeovers.handed_over = true;
                 self.announcing.detach();
-                self.health.leave();
                 self.dataplane.leave();
             }
             Outcome::GoOn => self.dataplane.resume(),

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use sheave_control::api::problem::Problem;
 use sheave_control::projection::Projection;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use self::node_ports::NodePorts;
 pub(crate) use self::pages::{HealthPages, PageCounter};
@@ -63,9 +64,9 @@ impl Health {
         self.node_ports.hand_over()
     }
 
-    /// Leaves the ports to the successor.
-    pub fn leave(&mut self) {
-        self.node_ports.leave();
+    /// Leaves the ports to the successor. Returns the tasks that answer the open connections.
+    pub fn leave(&mut self) -> impl Iterator<Item = JoinHandle<()>> + use<> {
+        self.node_ports.leave()
     }
 
     /// Retries ports that could not be opened. Returns whether the Problems changed.

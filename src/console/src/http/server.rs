@@ -28,7 +28,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use self::sources::{Source, SourceRates, UNAUTHORIZED};
@@ -186,12 +186,12 @@ fn close(by_age: &mut VecDeque<OpenConnection>, is_one: impl Fn(&OpenConnection)
 #[derive(Debug)]
 pub struct Server {
     listener: Arc<TcpListener>,
-    task: AbortHandle,
+    /// `None` once it is left alone.
+    task: Option<JoinHandle<()>>,
     /// Whether another process may have the socket as well.
     shared: AtomicBool,
     /// Tells the task to end after the open connections.
     leave: Arc<Notify>,
-    left: bool,
 }
 
 impl Server {
@@ -211,8 +211,7 @@ impl Server {
             Some(apart) => apart.spawn(serving),
             None => tokio::spawn(serving),
         };
-        let task = task.abort_handle();
-        Self { listener, task, shared: AtomicBool::new(false), leave, left: false }
+        Self { listener, task: Some(task), shared: AtomicBool::new(false), leave }
     }
 
     /// Duplicates the socket for a successor.
@@ -224,19 +223,19 @@ impl Server {
         self.listener.as_fd().try_clone_to_owned()
     }
 
-    /// Stops accepting connections, which another process does now, but answers the open ones.
-    pub fn leave(mut self) {
-        self.left = true;
+    /// Stops accepting connections, which another process does now. Returns the task that answers the open ones, which ends once all are
+    /// answered or their time is over.
+    #[must_use = "what is not awaited is cut when the process ends"]
+    pub fn leave(mut self) -> Option<JoinHandle<()>> {
         self.leave.notify_one();
+        self.task.take()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.left {
-            return;
-        }
-        self.task.abort();
+        let Some(task) = &self.task else { return };
+        task.abort();
         if self.shared.load(Ordering::Relaxed) {
             return;
         }

@@ -19,6 +19,7 @@ use sheave_model::{Frontend, Protocol as Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::proxy_health::{HealthReport, ProxyHealth};
 use crate::http::server::{Connections, Server};
@@ -108,13 +109,12 @@ impl NodePorts {
         open.map(|(addr, server)| Ok((addr, server.socket()?))).collect()
     }
 
-    /// Leaves all ports to another process.
-    pub(super) fn leave(&mut self) {
-        for port in std::mem::take(&mut self.ports).into_values() {
-            if let ListenState::Open(server) = port.state {
-                server.leave();
-            }
-        }
+    /// Leaves all ports to another process. Returns the tasks that answer the open connections.
+    pub(super) fn leave(&mut self) -> impl Iterator<Item = JoinHandle<()>> + use<> {
+        std::mem::take(&mut self.ports).into_values().filter_map(|port| match port.state {
+            ListenState::Open(server) => server.leave(),
+            ListenState::Taken | ListenState::Failed(_) => None,
+        })
     }
 
     /// Opens and closes ports that changed, given the other `frontends`. If two Services ask for the same port, the first
