@@ -124,7 +124,7 @@ fn a_gateway_that_hangs_is_relieved_and_does_not_return_with_what_it_had() {
     });
     segment.signal(owner, Signal::SIGCONT);
     for _ in 0..20 {
-        assert_eq!(segment.owner(family, 1).unwrap(), next, "it waits before it owns anything");
+        assert_eq!(segment.wait_for_owner(family, 1), next, "it waits before it owns anything");
     }
     segment.wait_until_all_eligible();
     eventually("it is back where it was", || match segment.owner(family, 1) {

@@ -45,7 +45,7 @@ fn keys_are_rotated_without_a_gap() {
         assert_eq!(segment.metric(number, "sheave_announce_fenced_total"), 0.0, "gw-{number}");
         assert_eq!(segment.view(number)["heardBy"], 3);
     }
-    assert_eq!(segment.owner(Family::V4, 1).unwrap(), owner);
+    assert_eq!(segment.wait_for_owner(Family::V4, 1), owner);
     // One that is of no use changes nothing, and is told.
     segment.set_key("third", Some("short"));
     eventually_within(patience(20.0), "it is told", || {
@@ -130,7 +130,7 @@ fn a_gateway_that_leaves_a_subnet_gives_its_addresses_there_to_others_until_it_i
         Ok(next) if next != first => Ok(()),
         next => Err(format!("{next:?}")),
     });
-    assert_eq!(segment.owner(Family::V4, 1).unwrap(), other, "the other family stays");
+    assert_eq!(segment.wait_for_owner(Family::V4, 1), other, "the other family stays");
     eventually("it says why", || {
         let view = segment.view(first).to_string();
         let part = "fd05::64:1 is in no network of this gateway's interfaces that are up";
