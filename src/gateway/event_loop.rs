@@ -292,7 +292,7 @@ impl EventLoop {
                 successor = servers.next_successor() => {
                     if self.hand_over_beside(&successor, &mut queries).await == Outcome::HandedOver {
                         let answered = servers.leave(&mut self.health);
-                        return self.leave_to(successor, queries, (left, answered)).await;
+                        return self.leave_to(successor, queries, left, answered).await;
                     }
                 }
                 () = wait_until(due) => self.project(Instant::now()),
@@ -352,7 +352,8 @@ impl EventLoop {
         mut self: Box<Self>,
         successor: Successor,
         queries: mpsc::Receiver<Query>,
-        (left, answered): (oneshot::Sender<Arc<Successor>>, impl Future<Output = ()>),
+        left: oneshot::Sender<Arc<Successor>>,
+        answered: impl Future<Output = ()>,
     ) -> Ended {
         if let Some(lifeline) = self.takeovers.lifeline.take() {
             lifeline.hand_over().await;

@@ -143,17 +143,11 @@ impl Segment {
         let at = on_segment(Family::V4, 0, 9);
         join(&bridge, "client", &client, |family| if family == Family::V4 { vec![at] } else { Vec::new() });
         for number in self.numbers() {
-            let (port, peer) = (port_of(number), self.host(number).namespace_path());
-            bridge.ip(&[
-                format!("link add {port} type veth peer name eth1 netns {peer}"),
-                format!("link set {port} master br0 up"),
-            ]);
+            bridge.plug(&port_of(number), self.host(number), "eth1");
             self.host(number).ip(&[
-                "link set eth1 up".to_owned(),
                 format!("addr add {}/16 dev eth1 noprefixroute", on_segment(Family::V4, 2, number)),
                 format!("route add {at} dev eth1"),
             ]);
-            bridge.wait_for_carrier(&port);
         }
         SecondBridge { _bridge: bridge, client }
     }
@@ -554,13 +548,7 @@ fn port_of(number: u8) -> String {
 
 /// Plugs a host into the bridge, with these addresses.
 fn join(bridge: &Host, port: &str, host: &Host, addresses: impl Fn(Family) -> Vec<IpAddr>) {
-    let peer = host.namespace_path();
-    bridge.ip(&[
-        format!("link add {port} type veth peer name eth0 netns {peer}"),
-        format!("link set {port} master br0 up"),
-    ]);
-    host.ip(&["link set eth0 up".to_owned()]);
-    bridge.wait_for_carrier(port);
+    bridge.plug(port, host, "eth0");
     let all: Vec<IpAddr> = Family::BOTH.into_iter().flat_map(&addresses).collect();
     let add = |ip: &IpAddr| match ip {
         IpAddr::V4(_) => format!("addr add {ip}/16 dev eth0"),

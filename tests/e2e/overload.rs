@@ -1,7 +1,6 @@
 //! Tests with more TCP clients than a gateway can hold: they are served as far as possible, and neither the process itself nor other
 //! Services starve.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -197,14 +196,8 @@ fn half_open_connections_cost_nothing(family: Family) {
     }
     let before = (gateway.open_files(), gateway.usage().resident_kib);
     world.client.run(|| {
-        for number in 1..=HALF_OPEN {
+        for _ in 0..HALF_OPEN {
             begin(SocketAddr::new(mute, 0), crowded(family)).unwrap();
-            if number % 100 == 0 {
-                eventually("packets before are through", || {
-                    let waiting = longest_queue();
-                    if waiting < 100 { Ok(()) } else { Err(format!("{waiting} of a processor wait")) }
-                });
-            }
         }
     });
     // With a full queue the kernel keeps no state for a handshake (tcp_syncookies), so all clients get in.
@@ -216,15 +209,6 @@ fn half_open_connections_cost_nothing(family: Family) {
     let after = (gateway.open_files(), gateway.usage().resident_kib);
     // UDP flows of the clients that were served meanwhile remain.
     assert!(after.0 <= before.0 + 30 && after.1 <= before.1 + 4096, "{before:?} became {after:?}");
-}
-
-/// Packets in the longest queue of a processor. All namespaces share these queues: when one has 1,000 packets
-/// (net.core.netdev_max_backlog), the kernel drops those of other cases, too.
-fn longest_queue() -> u32 {
-    let processors = fs::read_to_string("/proc/net/softnet_stat").expect("the kernel counts");
-    // `softnet_seq_show` in net/core/net-procfs.c.
-    let waiting = |line: &str| u32::from_str_radix(line.split_whitespace().nth(11)?, 16).ok();
-    processors.lines().filter_map(waiting).max().unwrap_or(0)
 }
 
 /// Sends a SYN and closes the socket.

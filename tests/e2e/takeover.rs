@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::support::gateway::{Gateway, Settings};
+use crate::support::http;
 use crate::support::manifest::{App, at};
 use crate::support::patience::{eventually, let_pass};
 use crate::support::process::Process;
@@ -306,12 +307,12 @@ fn a_process_that_stops_on_the_way_is_not_waited_for(family: Family) {
 fn who_asks_the_former_process_is_answered(family: Family) {
     let world = World::new(ENDPOINTS);
     let mut gateway = Gateway::start(&world, &apps(family));
-    let ask = gateway.connect();
+    let connection = gateway.connect();
     // Whoever connects later is accepted later.
     gateway.get("/readyz");
     let former = gateway.upgrade();
-    let answer = ask("/api/status").expect("it is answered");
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    let answer = http::get_on(connection, "/api/status").expect("it is answered");
+    assert_eq!(answer.status, 200, "{}", answer.body);
     drop(former);
 }
 

@@ -1,7 +1,6 @@
 //! Gateway process: the real binary in the gateway host, operated through manifest files, signals and the admin server.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::RangeBounds;
 use std::os::unix::net::UnixDatagram;
@@ -18,7 +17,7 @@ use super::fleet::{self, Cluster, Exposure};
 use super::host::Host;
 use super::http::{self, Response};
 use super::manifest::{App, GATEWAY_NODE, file, nodes};
-use super::patience::{eventually, eventually_within, io_deadline, patience};
+use super::patience::{eventually, eventually_within, patience};
 use super::process::Process;
 use super::seccomp::{Otherwise, Refused};
 use super::usage::{self, Usage};
@@ -347,15 +346,9 @@ impl<'w> Gateway<'w> {
         response.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Connects to the admin server. The function sends the request and returns the whole answer.
-    pub fn connect(&self) -> impl FnOnce(&str) -> io::Result<String> + use<> {
-        let mut stream = self.host.run(|| TcpStream::connect(ADMIN)).expect("the admin server accepts");
-        move |path| {
-            stream.set_read_timeout(Some(io_deadline()))?;
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: {ADMIN}\r\n\r\n")?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).map(|_| answer)
-        }
+    /// Connects to the admin server; see [`http::get_on`].
+    pub fn connect(&self) -> TcpStream {
+        self.host.run(|| TcpStream::connect(ADMIN)).expect("the admin server accepts")
     }
 
     /// Body of an admin page that must answer 200.

@@ -135,6 +135,17 @@ impl Host {
         self.ip(&addresses.into_iter().map(line).collect::<Vec<_>>());
     }
 
+    /// Links an interface of another host to a port of this host's bridge `br0`, both up.
+    pub fn plug(&self, port: &str, host: &Host, interface: &str) {
+        let peer = host.namespace_path();
+        self.ip(&[
+            format!("link add {port} type veth peer name {interface} netns {peer}"),
+            format!("link set {port} master br0 up"),
+        ]);
+        host.ip(&[format!("link set {interface} up")]);
+        self.wait_for_carrier(port);
+    }
+
     /// Waits until the interface transmits. That end of a veth pair which is up first has its carrier from the other one, and drops what it is
     /// given until a work queue of the kernel has noticed (`linkwatch_do_dev` in net/core/link_watch.c). That takes seconds while others
     /// change interfaces, in whatever namespace.
@@ -190,7 +201,7 @@ fn added_address(line: &str) -> Option<Ipv6Addr> {
 }
 
 /// The kernel adds the local route of an address from a work queue, after the address and the route to its subnet, also on loopback
-/// (`addrconf_dad_work` in net/ipv6/addrconf.c). Until then whoever sends to the address is told that there is no route, or waits for a
+/// (`addrconf_dad_work` in net/ipv6/addrconf.c). Until then a sender gets "no route to host", or waits for a
 /// neighbor.
 fn wait_until_local(ip: Ipv6Addr) {
     let destination = format!("{:032x} 80 ", ip.to_bits());

@@ -58,6 +58,12 @@ pub fn get(server: SocketAddr, path: &str) -> io::Result<Response> {
     send(server, "GET", path, &[], "")
 }
 
+/// Gets `path` on a connection that is open already.
+pub fn get_on(stream: TcpStream, path: &str) -> io::Result<Response> {
+    let request = Outgoing { method: "GET".to_owned(), path: path.to_owned(), ..Outgoing::default() };
+    exchange_on(stream, &request)?.whole()
+}
+
 /// Sends a request with these headers and this body to `server`.
 pub fn send(
     server: SocketAddr,
@@ -69,17 +75,19 @@ pub fn send(
     let headers = headers.iter().chain(&[("Connection", "close")]);
     let headers = headers.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let (method, path, body) = (method.to_owned(), path.to_owned(), body.as_bytes().to_vec());
-    let answer = exchange(server, &Outgoing { method, path, headers, body })?;
-    Ok(Response { status: answer.status, body: answer.rest()? })
+    exchange(server, &Outgoing { method, path, headers, body })?.whole()
 }
 
 /// Sends a request and reads the head of the response.
 pub fn exchange(server: SocketAddr, request: &Outgoing) -> io::Result<Incoming> {
-    let mut stream = TcpStream::connect_timeout(&server, io_deadline())?;
+    exchange_on(TcpStream::connect_timeout(&server, io_deadline())?, request)
+}
+
+fn exchange_on(mut stream: TcpStream, request: &Outgoing) -> io::Result<Incoming> {
     stream.set_read_timeout(Some(io_deadline()))?;
     let mut head = format!("{} {} HTTP/1.1\r\n", request.method, request.path);
     if !request.headers.iter().any(|(name, _)| name == "Host") {
-        head.push_str(&format!("Host: {server}\r\n"));
+        head.push_str(&format!("Host: {}\r\n", stream.peer_addr()?));
     }
     for (name, value) in &request.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -93,6 +101,10 @@ pub fn exchange(server: SocketAddr, request: &Outgoing) -> io::Result<Incoming> 
 }
 
 impl Incoming {
+    fn whole(self) -> io::Result<Response> {
+        Ok(Response { status: self.status, body: self.rest()? })
+    }
+
     fn read(mut stream: BufReader<TcpStream>) -> io::Result<Self> {
         let bad = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("not a head: {line:?}"));
         let first = line(&mut stream)?;

@@ -103,12 +103,14 @@ impl Servers {
     pub(super) fn leave(self, health: &mut Health) -> impl Future<Output = ()> + use<> {
         let servers = self.servers.into_iter().filter_map(|(_, server)| server.leave());
         let answering: Vec<_> = servers.chain(health.leave()).collect();
-        let answered = async {
-            for task in answering {
-                task.await.ok();
-            }
-        };
-        async { drop(timeout(ANSWERS, answered).await) }
+        async {
+            let answered = async {
+                for task in answering {
+                    task.await.ok();
+                }
+            };
+            timeout(ANSWERS, answered).await.ok();
+        }
     }
 }
 

@@ -33,13 +33,8 @@ struct Gateway {
 impl Gateway {
     fn start(switch: &Host, number: u8, folder: &Path) -> Self {
         let host = Host::new(&format!("gateway {number}"));
-        let peer = host.namespace_path();
-        switch.ip(&[
-            format!("link add p{number} type veth peer name eth0 netns {peer}"),
-            format!("link set p{number} master br0 up"),
-        ]);
-        host.ip(&["link set eth0 up".into(), format!("addr add {}/24 dev eth0", own(number))]);
-        switch.wait_for_carrier(&format!("p{number}"));
+        switch.plug(&format!("p{number}"), &host, "eth0");
+        host.ip(&[format!("addr add {}/24 dev eth0", own(number))]);
         let state = folder.join(number.to_string());
         std::fs::create_dir(&state).unwrap();
         let mut membership = MembershipOptions::new(node(number), "f".into(), PORT);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheave_announce::{AnnounceError, Layer2Event, Layer2Options};
 
-use crate::network::{Gateway, Network, V4, both, connect, shown};
+use crate::network::{Gateway, Network, V4, both, shown};
 use crate::support::host::Host;
 use crate::support::patience::{eventually, let_pass};
 
@@ -40,7 +40,7 @@ fn interfaces(gateway: &Gateway, ip: IpAddr) -> Vec<String> {
 fn one_on_an_interface_that_comes_into_the_subnet_stays_and_the_others_announce() {
     let network = Network::new(1);
     let (host, ip) = (&network.machines[0], both()[0]);
-    connect(&network.switch, "q", host, "eth1");
+    network.switch.plug("q", host, "eth1");
     let gateway = Gateway::start(host, Layer2Options::default());
     gateway.announce(ip);
     host.ip(&[format!("addr add {V4}/32 dev eth1"), "addr add 192.0.2.11/24 dev eth1".into()]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sheave_announce::{Announced, Layer2Event, Layer2Options};
 
-use crate::network::{Gateway, Network, both, cached, connect, finds, learns, mac, shown};
+use crate::network::{Gateway, Network, both, cached, finds, learns, mac, shown};
 use crate::support::host::Host;
 use crate::support::patience::let_pass;
 
@@ -69,7 +69,7 @@ fn addresses_return_with_their_interface_and_its_subnets() {
 fn an_interface_that_vanishes_leaves_the_others_alone() {
     let network = Network::new(1);
     let host = &network.machines[0];
-    connect(&network.switch, "q", host, "eth1");
+    network.switch.plug("q", host, "eth1");
     host.ip(&["addr add 198.51.100.1/24 dev eth1".into()]);
     let gateway = Gateway::start(host, Layer2Options::default());
     let there: IpAddr = "198.51.100.100".parse().unwrap();
@@ -77,7 +77,7 @@ fn an_interface_that_vanishes_leaves_the_others_alone() {
     host.ip(&["link del eth1".into()]);
     assert_eq!(gateway.event("the loss", lost), ("eth1".into(), vec![there], vec![there]));
     assert!(!shown(host, both()[0]).is_empty());
-    connect(&network.switch, "q", host, "eth1");
+    network.switch.plug("q", host, "eth1");
     host.ip(&["addr add 198.51.100.2/24 dev eth1".into()]);
     assert_eq!(gateway.event("the return", back), "eth1");
     assert!(shown(host, there).contains(" eth1 "));
@@ -115,7 +115,7 @@ fn several_interfaces_with_the_subnet_all_announce() {
 fn two_interfaces_in_one_network_are_no_conflict() {
     let network = Network::new(1);
     let host = &network.machines[0];
-    connect(&network.switch, "q", host, "eth1");
+    network.switch.plug("q", host, "eth1");
     host.ip(&["addr add 192.0.2.11/24 dev eth1".into(), "addr add 2001:db8::11/64 dev eth1 nodad".into()]);
     let gateway = Gateway::start(host, Layer2Options::default());
     both().into_iter().for_each(|ip| gateway.announce(ip));
@@ -129,7 +129,7 @@ fn a_bridge_announces_and_its_ports_do_not() {
     let network = Network::new(1);
     let client = &network.machines[0];
     let host = Host::new("with a bridge");
-    connect(&network.switch, "q", &host, "eth0");
+    network.switch.plug("q", &host, "eth0");
     host.ip(&[
         "link add br0 type bridge".into(),
         "link set br0 up".into(),
@@ -199,7 +199,7 @@ fn a_setting_that_keeps_clients_away_is_reported() {
         Layer2Event::Setting(warning) => Some(warning.to_string()),
         _ => None,
     };
-    connect(&network.switch, "q", host, "eth1");
+    network.switch.plug("q", host, "eth1");
     host.ip(&["addr add 198.51.100.1/24 dev eth1".into(), "route add default via 192.0.2.254".into()]);
     host.sysctl("ipv4/conf/all/rp_filter", "1");
     gateway.announce("198.51.100.100".parse().unwrap());

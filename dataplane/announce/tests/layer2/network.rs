@@ -39,24 +39,13 @@ impl Network {
 fn machine(switch: &Host, place: usize) -> Host {
     let host = Host::new(&format!("machine {place}"));
     let name = format!("p{place}");
-    connect(switch, &name, &host, "eth0");
+    switch.plug(&name, &host, "eth0");
     let number = place + 1;
     host.ip(&[
         format!("addr add 192.0.2.{number}/24 dev eth0"),
         format!("addr add 2001:db8::{number}/64 dev eth0 nodad"),
     ]);
     host
-}
-
-/// Joins a port of the bridge and an interface of a host.
-pub(crate) fn connect(switch: &Host, port: &str, host: &Host, interface: &str) {
-    let peer = host.namespace_path();
-    switch.ip(&[
-        format!("link add {port} type veth peer name {interface} netns {peer}"),
-        format!("link set {port} master br0 up"),
-    ]);
-    host.ip(&[format!("link set {interface} up")]);
-    switch.wait_for_carrier(port);
 }
 
 /// The MAC address of an interface.

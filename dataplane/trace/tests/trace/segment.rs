@@ -27,13 +27,7 @@ fn machines(count: u8) -> (Host, Vec<Host>) {
     switch.ip(&["link add br0 type bridge mcast_snooping 0".into(), "link set br0 up".into()]);
     let machine = |place: u8| {
         let host = Host::new(&format!("machine {place}"));
-        let peer = host.namespace_path();
-        switch.ip(&[
-            format!("link add p{place} type veth peer name eth0 netns {peer}"),
-            format!("link set p{place} master br0 up"),
-        ]);
-        host.ip(&["link set eth0 up".into()]);
-        switch.wait_for_carrier(&format!("p{place}"));
+        switch.plug(&format!("p{place}"), &host, "eth0");
         add(&host, place + 1);
         host
     };
