@@ -90,6 +90,8 @@ impl StartError {
 /// Commands to the thread.
 #[derive(Debug)]
 enum Command {
+    Begin(Start),
+    Ready(oneshot::Sender<()>),
     Members(Vec<Member>),
     Claims(BTreeMap<IpAddr, Claim>),
     Stale(bool),
@@ -128,11 +130,40 @@ impl Announcer {
     /// # Errors
     /// If the keys are unusable, or the thread cannot be started. If it cannot go on later, it ends, and the status has the reason.
     pub fn start(options: Options, start: Start) -> Result<Self, StartError> {
-        let keys = open_keys(&options.keys)?;
         // One that is in use may be free in a moment.
         let socket = HeartbeatSocket::open(options.membership.port).ok();
+        Self::open(options, socket, Some(start))
+    }
+
+    /// Opens what it needs beside one of another process on this node, from which it goes on when it [begins](Self::begin): what waits for
+    /// the kernel then would keep heartbeats waiting.
+    ///
+    /// # Errors
+    /// Like those of [`start`](Self::start).
+    pub fn prepare(options: Options) -> Result<Self, StartError> {
+        Self::open(options, None, None)
+    }
+
+    fn open(
+        options: Options,
+        socket: Option<HeartbeatSocket>,
+        start: Option<Start>,
+    ) -> Result<Self, StartError> {
+        let keys = open_keys(&options.keys)?;
         let status = Status::new(Arc::clone(&options.membership.node));
         Self::spawn(status, move |inbox, publish| run::run(options, keys, socket, start, inbox, publish))
+    }
+
+    /// Waits until one that is [prepared](Self::prepare) has opened what it needs, or cannot. Cancel safe.
+    pub async fn ready(&self) {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Command::Ready(reply));
+        answer.await.ok();
+    }
+
+    /// Begins, after [`prepare`](Self::prepare).
+    pub fn begin(&self, start: Start) {
+        self.tell(Command::Begin(start));
     }
 
     /// Starts one that announces by BGP, and adopts what is on the interfaces. It announces whatever it knows to be claimed for its node.

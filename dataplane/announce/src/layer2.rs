@@ -10,6 +10,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::LinkAddr;
 use tracing::{debug, warn};
 
 use crate::membership::Precedence;
@@ -29,6 +30,7 @@ mod nftables;
 pub(crate) mod packets;
 mod renewals;
 pub(crate) mod settings;
+mod survey;
 
 use agenda::Agenda;
 pub use announcement::OnConflict;
@@ -44,6 +46,7 @@ use nftables::Nftables;
 use packets::{Packets, Received, Watched, family};
 use renewals::Renewals;
 pub use settings::SettingWarning;
+use survey::Survey;
 
 /// After all addresses were announced because of another gateway, or others were asked, they have this time to answer.
 const RIVAL_PAUSE: Duration = Duration::from_millis(200);
@@ -57,9 +60,6 @@ pub struct Layer2Options {
     pub repeat: Option<Duration>,
     /// Answer to another machine that uses an announced address.
     pub on_conflict: OnConflict,
-    /// Whether a process before this one handed its addresses over. They stay until they are announced or `release_adopted` is
-    /// called; otherwise they are removed at the start.
-    pub adopt: bool,
 }
 
 impl Default for Layer2Options {
@@ -68,7 +68,6 @@ impl Default for Layer2Options {
             lifetime: Duration::from_secs(3),
             repeat: Some(Duration::from_secs(60)),
             on_conflict: OnConflict::default(),
-            adopt: false,
         }
     }
 }
@@ -78,10 +77,10 @@ impl Default for Layer2Options {
 /// Dropping it leaves them to their lifetime.
 pub struct Layer2 {
     manner: Manner,
-    requests: Requests,
     kernel_changes: KernelChanges,
     renewals: Renewals,
     notifications: Notifications,
+    survey: Survey,
     packets: Packets,
     kernel_answers: KernelAnswers,
     /// Until then the addresses are surely this machine's; unknown where nobody says.
@@ -94,6 +93,8 @@ pub struct Layer2 {
     /// Addresses of a process before this one, with their links, and when they were renewed.
     adopted: BTreeSet<(IpAddr, u32)>,
     adopted_renewed: Instant,
+    /// Until then the kernel may put addresses on late that the process before this one has asked for.
+    strays_until: Option<Instant>,
     agenda: Agenda,
     events: VecDeque<Layer2Event>,
     precedence: Precedence,
@@ -126,23 +127,23 @@ impl Layer2 {
         Ok(())
     }
 
-    /// Opens the sockets, and removes what a process before this one has left, unless it is adopted. Needs CAP_NET_ADMIN and
-    /// CAP_NET_RAW, and a tokio runtime.
+    /// Opens the sockets, and learns of the links and addresses of the machine. Changes nothing before [`begin`](Self::begin), so that a process
+    /// before this one may still announce. Needs CAP_NET_ADMIN and CAP_NET_RAW, and a tokio runtime.
     ///
     /// # Errors
     /// Errors of socket(2) and of requests to the kernel.
-    pub fn start(options: Layer2Options) -> io::Result<Self> {
-        let Layer2Options { lifetime, repeat, on_conflict, adopt } = options;
+    pub async fn open(options: Layer2Options) -> io::Result<Self> {
+        let Layer2Options { lifetime, repeat, on_conflict } = options;
         // The kernel counts in whole seconds.
         let lifetime = Duration::from_secs(lifetime.as_secs().max(2));
         let now = Instant::now();
         let renewals = Renewals::start()?;
         let mut layer2 = Self {
             manner: Manner { lifetime, repeat, on_conflict },
-            requests: Requests::open()?,
             kernel_changes: KernelChanges::start(renewals.forgetting())?,
             renewals,
             notifications: Notifications::open()?,
+            survey: Survey::new(lifetime),
             packets: Packets::open()?,
             kernel_answers: KernelAnswers::start(Nftables::open)?,
             trusted_until: None,
@@ -152,6 +153,7 @@ impl Layer2 {
             announcements: BTreeMap::new(),
             adopted: BTreeSet::new(),
             adopted_renewed: now,
+            strays_until: None,
             agenda: Agenda::new(now),
             events: VecDeque::new(),
             precedence: Precedence::Own,
@@ -165,17 +167,43 @@ impl Layer2 {
             backlog: false,
         };
         // After the notifications were asked for, so that nothing is missed between.
-        layer2.dump()?;
-        layer2.subnets = layer2.links.subnets();
-        layer2.adopted = layer2.links.ours().collect();
+        layer2.survey.ask();
+        layer2.survey.changed().await;
+        layer2.follow_notifications()?;
+        layer2.events.clear();
+        Ok(layer2)
+    }
+
+    /// Begins, where no other process on this machine announces any more. What one before this one has left is removed; with `adopt`, because it
+    /// was handed over, it stays until it is announced or [`release_adopted`](Self::release_adopted) is called.
+    pub fn begin(&mut self, adopt: bool) {
+        let now = Instant::now();
+        self.follow_notifications_or_warn();
+        (self.adopted, self.adopted_renewed) = (self.links.ours().collect(), now);
         if adopt {
-            layer2.refresh();
+            self.strays_until = Some(now + self.manner.lifetime);
+            self.refresh();
         } else {
-            layer2.release_adopted();
+            self.release_adopted();
         }
         // After that, so that the kernel does not answer for what was left.
-        layer2.kernel_answers.suppress(Silenced::default(), now);
-        Ok(layer2)
+        self.kernel_answers.suppress(Silenced::default(), now);
+    }
+
+    /// Follows what others change on the machine, until this is dropped. Cancel safe.
+    pub(crate) async fn watch_machine(&mut self) {
+        loop {
+            self.follow_notifications_or_warn();
+            self.events.clear();
+            let ready = tokio::select! {
+                ready = self.notifications.ready() => ready,
+                () = self.survey.changed() => Ok(()),
+            };
+            if ready.is_err() {
+                // The runtime is shutting down.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Announces an address: on the interfaces with the longest prefix that contains it, of these names if there are any; a name
@@ -358,18 +386,28 @@ impl Layer2 {
         self.kernel_changes.trust_until(until);
     }
 
-    /// Changes and renews nothing any more, from when this returns: a successor on this machine may put addresses on and take them off. It has to
-    /// take off what was to be.
-    pub fn stop_renewing(&mut self) {
+    /// Begins no change and no renewal any more: a successor on this machine may put addresses on and take them off. It has to take off what was to
+    /// be, and to undo what the kernel does late of what has begun.
+    pub fn stop_changing(&mut self) {
         self.kernel_changes.abandon();
-        self.renewals.end();
+        self.renewals.stop();
     }
 
     /// Leaves the addresses to a successor on this machine, which may have them already: what is left of their lifetime is not touched. The
     /// kernel answers for them until the successor does. To be dropped then.
     pub fn detach(&mut self) {
-        self.stop_renewing();
+        self.stop_changing();
         self.kernel_answers.restore();
+    }
+
+    /// The link on which this machine has the address `source`, in a subnet with `target`: where its frames are sent to, and its MAC address.
+    pub(crate) fn way_to_neighbour(
+        &self,
+        source: Ipv4Addr,
+        target: Ipv4Addr,
+    ) -> Option<(LinkAddr, MacAddress)> {
+        let (link, mac) = self.links.neighbour(source.into(), target.into())?;
+        Some((self.packets.destination(link)?, mac))
     }
 
     fn announced(&self, ip: IpAddr) -> Announced {
@@ -446,6 +484,7 @@ impl Layer2 {
         tokio::select! {
             () = sleep => Ok(()),
             ready = self.notifications.ready() => ready,
+            () = self.survey.changed() => Ok(()),
             ready = self.packets.ready(), if trusted => ready,
             () = self.kernel_answers.changed() => Ok(()),
             () = self.kernel_changes.changed() => Ok(()),

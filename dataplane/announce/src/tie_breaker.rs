@@ -7,10 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
+use nix::sys::socket::LinkAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use self::neighbour::{ArpAsker, advertises};
 use crate::async_socket::AsyncSocket;
+use crate::layer2::MacAddress;
 use crate::layer2::frame::{internet_checksum, solicitation};
 
 mod neighbour;
@@ -96,11 +98,16 @@ impl Pinger {
         }
     }
 
-    /// Sends a ping, and asks the neighbour if pings are not answered. Without a way to the target it only becomes unreachable.
-    pub(crate) fn ping(&mut self, now: Instant) {
+    /// Sends a ping, and asks the neighbour if pings are not answered. Without a way to the target it only becomes unreachable. `way` says by which link
+    /// an address of this machine has a neighbour.
+    pub(crate) fn ping(
+        &mut self,
+        now: Instant,
+        way: impl FnOnce(Ipv4Addr, Ipv4Addr) -> Option<(LinkAddr, MacAddress)>,
+    ) {
         if self.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK) {
             self.looked = Some(now);
-            self.look();
+            self.look(way);
         }
         let (Some(target), Some(socket)) = (self.target, &self.socket) else { return };
         self.sequence = self.sequence.wrapping_add(1);
@@ -164,7 +171,7 @@ impl Pinger {
     }
 
     /// Finds the target, and opens a socket for it if it is another one than before.
-    fn look(&mut self) {
+    fn look(&mut self, way: impl FnOnce(Ipv4Addr, Ipv4Addr) -> Option<(LinkAddr, MacAddress)>) {
         let target = match self.tie_breaker {
             TieBreaker::None => None,
             TieBreaker::Router => router(),
@@ -182,7 +189,7 @@ impl Pinger {
         }
         // Addresses and interfaces of this machine change.
         if let Some(SocketAddr::V4(target)) = target {
-            self.neighbour = ArpAsker::open(*target.ip()).ok().flatten();
+            self.neighbour = ArpAsker::open(*target.ip(), way).ok().flatten();
         } else {
             self.neighbour = None;
         }
@@ -303,8 +310,8 @@ mod tests {
     async fn an_answer_that_comes_after_the_next_ping_counts() {
         let mut pinger = Pinger::new(TieBreaker::Address(Ipv4Addr::LOCALHOST.into()));
         let start = Instant::now();
-        pinger.ping(start);
-        pinger.ping(start + Duration::from_millis(100));
+        pinger.ping(start, |_, _| None);
+        pinger.ping(start + Duration::from_millis(100), |_, _| None);
         let first = pinger.answered().await;
         pinger.note(first);
         assert_eq!((first.asked, pinger.answered), (start, Some(start)));

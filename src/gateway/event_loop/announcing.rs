@@ -30,6 +30,8 @@ use crate::takeover::message::HandedAnnouncing;
 
 /// How long the API server may be unreachable before addresses should move to gateways that reach it.
 const STALE: Duration = Duration::from_secs(30);
+/// How long the kernel may take for what the announcer needs before a takeover.
+const PREPARATION: Duration = Duration::from_secs(10);
 /// How long workers may take to open the listeners of an address before it is announced.
 const OPENING: Duration = Duration::from_secs(2);
 
@@ -49,6 +51,8 @@ pub(super) struct Announcing {
     cut_off: Option<Instant>,
     /// Whether no other process on this node announces addresses.
     begun: bool,
+    /// Announcer that waits until this process announces in place of another one.
+    prepared: Option<Announcer>,
     /// State from another process on this node, and when it was received.
     handed: Option<(HandedAnnouncing, Instant)>,
     /// Interfaces from which a routing daemon announces addresses.
@@ -84,7 +88,12 @@ impl Announcing {
     /// Without options, nothing is announced. Unless `alone`, nothing is announced before [`Self::begin`], since another process on
     /// this node announces.
     pub(super) fn new(options: Option<AnnounceOptions>, alone: bool) -> Self {
-        Self { options, begun: alone, ..Self::default() }
+        // If it cannot be prepared, it will say why when it starts.
+        let prepared = match &options {
+            Some(AnnounceOptions::Layer2(options)) if !alone => Announcer::prepare(options.clone()).ok(),
+            _ => None,
+        };
+        Self { options, begun: alone, prepared, ..Self::default() }
     }
 
     /// Starts to announce.
@@ -240,6 +249,16 @@ impl Announcing {
         self.devices.as_ref().map(BgpDevices::hand_over).unwrap_or_default()
     }
 
+    /// Waits until the announcer has opened what it needs, while another process on this node still announces: the kernel may take longer for it than
+    /// other gateways wait for a heartbeat.
+    pub(super) async fn prepared(&mut self) {
+        if let Some(announcer) = &self.prepared
+            && tokio::time::timeout(PREPARATION, announcer.ready()).await.is_err()
+        {
+            self.prepared = None;
+        }
+    }
+
     /// Takes over from the announcer of another process on this node, which ends now.
     pub(super) fn go_on_with(
         &mut self,
@@ -326,7 +345,13 @@ impl Announcing {
 
     fn try_to_start(&mut self, options: &AnnounceOptions) -> Result<(), String> {
         let started = match options {
-            AnnounceOptions::Layer2(options) => Announcer::start(options.clone(), self.start()),
+            AnnounceOptions::Layer2(options) => match self.prepared.take() {
+                Some(prepared) => {
+                    prepared.begin(self.start());
+                    Ok(prepared)
+                }
+                None => Announcer::start(options.clone(), self.start()),
+            },
             AnnounceOptions::Bgp(options, name) => {
                 if self.devices.is_none() {
                     self.devices = Some(BgpDevices::open(name).map_err(|error| error.to_string())?);

@@ -188,6 +188,7 @@ impl EventLoop {
         received: Instant,
     ) -> Result<(), TakeoverError> {
         let began = Instant::now();
+        self.announcing.prepared().await;
         let (estate, alone) = match predecessor.begin().await {
             Err(TakeoverError::Closed) if predecessor.is_dead() => (Estate::default(), true),
             estate => (estate?, false),

@@ -101,7 +101,9 @@ impl BgpAnnouncing {
             Command::Leave | Command::End if self.phase == BgpPhase::Announced => self.leave(),
             Command::Detach => ControlFlow::Break(()),
             // Who else there is, and what they know, is the routers' concern.
-            Command::Leave
+            Command::Begin(_)
+            | Command::Ready(_)
+            | Command::Leave
             | Command::End
             | Command::Members(_)
             | Command::Stale(_)

@@ -30,20 +30,48 @@ const FAREWELLS: u8 = 3;
 /// How many addresses are announced between two looks at everything else.
 const AT_ONCE: usize = 256;
 
-/// Runs until a command ends it, or it cannot go on. Without a socket it opens one.
+/// Runs until a command ends it, or it cannot go on. Without a socket it opens one; without a start it waits for [`Command::Begin`].
 pub(super) fn run(
     options: Options,
     keys: Keys,
     socket: Option<HeartbeatSocket>,
-    start: Start,
-    inbox: Inbox,
+    start: Option<Start>,
+    mut inbox: Inbox,
     publish: Publish,
 ) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(StartError::system("cannot start a runtime"))?.block_on(async {
-        Announcing::start(options, keys, socket, start, inbox, publish).await?.run().await;
+        let layer2 = Layer2::open(Layer2Options {
+            lifetime: LIFETIME,
+            repeat: options.repeat,
+            on_conflict: options.on_conflict,
+        });
+        let mut layer2 = layer2.await.map_err(StartError::no_rights())?;
+        let start = match start {
+            Some(start) => start,
+            None => match until_begun(&mut inbox, &mut layer2).await {
+                Some(start) => start,
+                None => return Ok(()),
+            },
+        };
+        Announcing::start(options, keys, socket, start, layer2, inbox, publish).await?.run().await;
         Ok(())
     })
+}
+
+/// Follows the machine until this process is to announce; `None` if it never is.
+async fn until_begun(inbox: &mut Inbox, layer2: &mut Layer2) -> Option<Start> {
+    loop {
+        tokio::select! {
+            command = inbox.recv() => match command? {
+                Command::Begin(start) => return Some(start),
+                Command::Ready(reply) => drop(reply.send(())),
+                // Whoever ends it before it has begun has nothing to hand over.
+                _ => return None,
+            },
+            () = layer2.watch_machine() => {}
+        }
+    }
 }
 
 /// Everything that the thread has.
@@ -91,6 +119,7 @@ impl Announcing {
         keys: Keys,
         socket: Option<HeartbeatSocket>,
         start: Start,
+        mut layer2: Layer2,
         inbox: Inbox,
         publish: Publish,
     ) -> Result<Self, StartError> {
@@ -108,13 +137,7 @@ impl Announcing {
                 (Start::Continued(continuation), true)
             }
         };
-        let layer2 = Layer2::start(Layer2Options {
-            lifetime: LIFETIME,
-            repeat: options.repeat,
-            on_conflict: options.on_conflict,
-            adopt,
-        });
-        let layer2 = layer2.map_err(StartError::no_rights())?;
+        layer2.begin(adopt);
         let now = Instant::now();
         let membership = Membership::new(options.membership, keys.ring.clone(), start, random(), now)?;
         let holdings = Holdings::new(layer2, options.interfaces);
@@ -150,8 +173,8 @@ impl Announcing {
     async fn run(mut self) {
         self.follow_commands_and_others().await;
         if self.detaches {
-            self.holdings.layer2.stop_renewing();
-            // The successor waits for the port, and the others for its heartbeats. What follows may wait for another program.
+            self.holdings.layer2.stop_changing();
+            // The successor waits for the port, and the others for its heartbeats. What follows may wait for the kernel or another program.
             drop(self.socket);
             self.holdings.layer2.detach();
         } else if self.membership.presence() == Presence::Left {
@@ -354,7 +377,7 @@ impl Announcing {
             if !alone {
                 self.tie_since.get_or_insert(now);
             }
-            self.pinger.ping(now);
+            self.pinger.ping(now, |source, target| self.holdings.layer2.way_to_neighbour(source, target));
             self.pinged = now;
         }
         if now >= self.keys.next_look()
@@ -409,6 +432,9 @@ impl Announcing {
                 self.detaches = true;
                 return ControlFlow::Break(());
             }
+            // It has begun.
+            Command::Begin(_) => {}
+            Command::Ready(reply) => drop(reply.send(())),
         }
         ControlFlow::Continue(())
     }

@@ -1,4 +1,4 @@
-//! Gateways whose kernels take long for each change of an address, as on nodes where Pods come and go.
+//! Gateways whose kernels take long for each change of an address and each list of links, as on nodes where Pods come and go.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,6 +27,7 @@ const ADDRESSES: u8 = 30;
 
 struct Gateway {
     host: Host,
+    options: Options,
     announcer: Announcer,
 }
 
@@ -45,13 +46,23 @@ impl Gateway {
             membership,
             keys: folder.join("keys"),
             interfaces: Vec::new(),
-            tie_breaker: TieBreaker::None,
+            tie_breaker: TieBreaker::Address(own(254)),
             repeat: None,
             on_conflict: OnConflict::default(),
             state,
         };
-        let announcer = host.run(|| Announcer::start(options, Start::Fresh(None))).unwrap();
-        Self { host, announcer }
+        let announcer = host.run(|| Announcer::start(options.clone(), Start::Fresh(None))).unwrap();
+        Self { host, options, announcer }
+    }
+
+    /// Another process goes on for this one.
+    fn upgrade(&mut self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let successor = self.host.run(|| Announcer::prepare(self.options.clone())).unwrap();
+        runtime.block_on(successor.ready());
+        let continuation = runtime.block_on(self.announcer.continuation()).unwrap();
+        std::mem::replace(&mut self.announcer, successor).detach();
+        self.announcer.begin(Start::Continued(continuation));
     }
 
     /// The announced addresses that its kernel has.
@@ -95,18 +106,22 @@ fn all_have(what: &str, gateways: &[Gateway], wanted: usize) {
     });
 }
 
-#[test]
-fn heartbeats_leave_in_time_while_addresses_wait_for_the_kernel() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir(folder.path().join("keys")).unwrap();
-    std::fs::write(folder.path().join("keys/key"), "a key of more than 24 bytes").unwrap();
-    let switch = Host::new("switch");
+fn members() -> Vec<Member> {
+    (1..=3).map(|number| Member { node: node(number), addresses: vec![own(number)], ready: true }).collect()
+}
+
+/// Three gateways on a switch.
+fn start(switch: &Host, folder: &Path) -> Vec<Gateway> {
+    std::fs::create_dir(folder.join("keys")).unwrap();
+    std::fs::write(folder.join("keys/key"), "a key of more than 24 bytes").unwrap();
     switch.ip(&["link add br0 type bridge mcast_snooping 0".into(), "link set br0 up".into()]);
-    let mut gateways: Vec<Gateway> =
-        (1..=3).map(|number| Gateway::start(&switch, number, folder.path())).collect();
-    let member = |number| Member { node: node(number), addresses: vec![own(number)], ready: true };
-    let members: Vec<Member> = (1..=3).map(member).collect();
-    gateways.iter().for_each(|gateway| gateway.announcer.set_members(members.clone()));
+    let gateways: Vec<Gateway> = (1..=3).map(|number| Gateway::start(switch, number, folder)).collect();
+    gateways.iter().for_each(|gateway| gateway.announcer.set_members(members()));
+    all_may_own(&gateways);
+    gateways
+}
+
+fn all_may_own(gateways: &[Gateway]) {
     eventually("all may own addresses", || {
         let states: Vec<GatewayState> =
             gateways.iter().map(|gateway| gateway.announcer.status().state).collect();
@@ -116,10 +131,16 @@ fn heartbeats_leave_in_time_while_addresses_wait_for_the_kernel() {
             Err(format!("{states:?}"))
         }
     });
+}
+
+#[test]
+fn heartbeats_leave_in_time_while_addresses_wait_for_the_kernel() {
+    let (switch, folder) = (Host::new("switch"), tempfile::tempdir().unwrap());
+    let mut gateways = start(&switch, folder.path());
     let fenced: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
     let (began, sent) = (Instant::now(), gateways[0].announcer.status().counts.heartbeats_sent);
 
-    slowness::set(EACH);
+    let _alone = slowness::set(EACH);
     gateways.iter().for_each(|gateway| gateway.announcer.set_claims(claims()));
     all_have("each has its share", &gateways, ADDRESSES.into());
     // As if it were killed: the others take over what it had.
@@ -148,4 +169,34 @@ fn heartbeats_leave_in_time_while_addresses_wait_for_the_kernel() {
         began.elapsed().as_millis() / INTERVAL.as_millis(),
     );
     assert!(u128::from(sent) * 4 > due * 3, "{sent} heartbeats in {due} intervals");
+}
+
+/// A kernel that takes longer than `FAIL_AFTER` for anything that needs its lock: the list of links that an upgrade and a new interface ask for, and what a
+/// process has begun when another one goes on.
+#[test]
+fn heartbeats_leave_in_time_while_links_are_listed_and_during_an_upgrade() {
+    let (switch, folder) = (Host::new("switch"), tempfile::tempdir().unwrap());
+    let mut gateways = start(&switch, folder.path());
+    let few: BTreeMap<IpAddr, Claim> = claims().into_iter().take(3).collect();
+    gateways.iter().for_each(|gateway| gateway.announcer.set_claims(few.clone()));
+    all_have("each has its share", &gateways, few.len());
+    let fenced: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
+
+    let _alone = slowness::set((FAIL_AFTER + INTERVAL * 2).as_millis() as u64);
+    gateways[0].host.ip(&[
+        "link add eth1 type veth peer name eth2".into(),
+        "link set eth1 up".into(),
+        "link set eth2 up".into(),
+        "addr add 198.51.100.1/24 dev eth1".into(),
+    ]);
+    let_pass(FAIL_AFTER * 3);
+    gateways[1].upgrade();
+    gateways[1].announcer.set_members(members());
+    gateways[1].announcer.set_claims(few.clone());
+    let_pass(FAIL_AFTER * 4);
+    all_may_own(&gateways);
+    all_have("each has its share", &gateways, few.len());
+    // The process that went on counts anew.
+    let now: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
+    assert_eq!(now, [fenced[0], 0, fenced[2]]);
 }

@@ -13,8 +13,9 @@ use tracing::warn;
 use super::announcement::{Announcement, Pending, Why};
 use super::kernel_address::message;
 use super::kernel_changes::{Addition, How, Outcome};
-use super::links::{Change, Links, Subnet, containing};
+use super::links::{Change, Subnet, containing};
 use super::netlink::Notified;
+use super::survey::Found;
 use super::{AnnounceError, Layer2, Layer2Event, settings};
 
 /// An address counts as gone this much before its time: the kernel is a fiftieth of a second early
@@ -264,12 +265,6 @@ impl Layer2 {
         !had.is_empty()
     }
 
-    /// Reads all links and addresses.
-    pub(super) fn dump(&mut self) -> io::Result<()> {
-        self.links = Links::read(&mut self.requests, self.manner.lifetime)?;
-        Ok(())
-    }
-
     pub(super) fn follow_notifications_or_warn(&mut self) {
         if let Err(error) = self.follow_notifications() {
             warn!(%error, "changes of links and addresses cannot be followed");
@@ -278,31 +273,62 @@ impl Layer2 {
 
     /// Takes over all that has changed.
     pub(super) fn follow_notifications(&mut self) -> io::Result<()> {
-        let (mut removed, mut added, mut moved) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let mut changes = Vec::new();
         loop {
             match self.notifications.receive()? {
                 Notified::Messages(messages) => {
-                    for message in messages {
-                        match self.links.apply(message) {
-                            Change::Removed { ip, link } => removed.push((ip, link)),
-                            Change::Added { link } => drop(added.insert(link)),
-                            Change::Moved { link } => drop(moved.insert(link)),
-                            Change::Other => {}
-                        }
-                    }
+                    messages.iter().for_each(|message| self.survey.note(message));
+                    changes.extend(messages.into_iter().map(|message| self.links.apply(message)));
                 }
-                Notified::Overrun => {
-                    self.dump()?;
-                    removed.extend(self.absent());
-                }
+                Notified::Overrun => self.survey.lose(),
                 Notified::Nothing => break,
             }
         }
+        let surveyed = self.take_surveyed(&mut changes);
         self.follow_subnets();
-        removed.into_iter().for_each(|(ip, link)| self.restore(ip, link));
+        let mut moved = surveyed?;
+        let (mut ours, mut added) = (BTreeSet::new(), BTreeSet::new());
+        for change in changes {
+            match change {
+                Change::Removed { ip, link } => self.restore(ip, link),
+                Change::Ours { ip, link } => drop(ours.insert((ip, link))),
+                Change::Added { link } => drop(added.insert(link)),
+                Change::Moved { link } => drop(moved.insert(link)),
+                Change::Other => {}
+            }
+        }
+        if self.strays_until.is_some_and(|until| Instant::now() < until) {
+            self.take_off_strays(ours);
+        }
         added.into_iter().for_each(|link| self.reorder(link));
         self.announce_from(&moved);
         Ok(())
+    }
+
+    /// Takes addresses off that the process before this one had asked for, and that are not wanted any more.
+    fn take_off_strays(&mut self, ours: BTreeSet<(IpAddr, u32)>) {
+        let wanted = |(ip, link): &(IpAddr, u32)| {
+            let announced = self.announcements.get(ip).is_some_and(|one| links_of(one).contains(link));
+            announced || self.adopted.contains(&(*ip, *link))
+        };
+        let strays: Vec<(IpAddr, u32)> = ours.into_iter().filter(|place| !wanted(place)).collect();
+        if !strays.is_empty() {
+            self.leave(&strays);
+            self.watch_due = Some(Instant::now());
+        }
+    }
+
+    /// Takes over what a survey has found, and what was notified since it began. Returns the links that frames can be sent out of since.
+    fn take_surveyed(&mut self, changes: &mut Vec<Change>) -> io::Result<BTreeSet<u32>> {
+        let Some(surveyed) = self.survey.take() else { return Ok(BTreeSet::new()) };
+        let (Found { links, destinations }, since) = surveyed?;
+        self.links = links;
+        changes.extend(since.into_iter().map(|message| self.links.apply(message)));
+        changes.extend(self.absent().into_iter().map(|(ip, link)| Change::Removed { ip, link }));
+        let new = destinations.keys().copied().filter(|&link| self.packets.destination(link).is_none());
+        let new = new.collect();
+        self.packets.set_destinations(destinations);
+        Ok(new)
     }
 
     /// Addresses that should be on a link and are not.
@@ -353,7 +379,9 @@ impl Layer2 {
         }
         let before = std::mem::replace(&mut self.subnets, subnets);
         self.subnets_changed = true;
-        self.packets.links_changed();
+        if self.subnets.iter().any(|subnet| self.packets.destination(subnet.link).is_none()) {
+            self.survey.ask();
+        }
         let new = |subnet: &&Subnet| {
             !before.iter().any(|old| old.link == subnet.link && old.network == subnet.network)
         };

@@ -288,15 +288,13 @@ impl KernelChanges {
         self.shared.done.notified().await;
     }
 
-    /// Changes nothing any more, from when this returns.
+    /// Begins nothing any more.
     pub(super) fn abandon(&self) {
         let mut queue = self.shared.queue();
         queue.removals.clear();
         queue.additions.clear();
         queue.ended = true;
         self.shared.changed.notify_all();
-        let idle = self.shared.changed.wait_while(queue, ChangeQueue::is_busy);
-        drop(idle);
     }
 
     /// Puts nothing on any more, and waits until all is taken off that is to be, unless the kernel takes long.

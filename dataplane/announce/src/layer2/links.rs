@@ -39,6 +39,8 @@ impl fmt::Display for Subnet {
 pub(crate) enum Change {
     /// An address of ours is no longer on this link.
     Removed { ip: IpAddr, link: u32 },
+    /// An address of ours was put on this link, or renewed there.
+    Ours { ip: IpAddr, link: u32 },
     /// An IPv4 address of somebody else is new on this link, after those of ours.
     Added { link: u32 },
     /// The neighbours are to be told again what is on this link: a bond sends by another port, or a virtual machine is on another host.
@@ -103,10 +105,11 @@ impl Links {
                 let Some(address) = KernelAddress::read(&message, self.lifetime) else {
                     return Change::Other;
                 };
-                let key = (address.ip, address.link, address.prefix);
-                let new = self.addresses.insert(key, address).is_none();
-                match address.ip {
-                    IpAddr::V4(_) if new && !address.ours => Change::Added { link: address.link },
+                let KernelAddress { ip, link, prefix, .. } = address;
+                let new = self.addresses.insert((ip, link, prefix), address).is_none();
+                match ip {
+                    _ if address.ours => Change::Ours { ip, link },
+                    IpAddr::V4(_) if new => Change::Added { link },
                     _ => Change::Other,
                 }
             }
@@ -169,6 +172,17 @@ impl Links {
     /// The link of this name.
     pub(crate) fn number(&self, name: &str) -> Option<u32> {
         self.links.iter().find(|(_, link)| *link.name == *name).map(|(number, _)| *number)
+    }
+
+    /// The link on which the machine itself has the address `source`, if `target` is in its subnet there, and the MAC address of that.
+    pub(super) fn neighbour(&self, source: IpAddr, target: IpAddr) -> Option<(u32, MacAddress)> {
+        let mut range = self.addresses.range((source, 0, 0)..=(source, u32::MAX, u8::MAX));
+        let has_subnet = |address: &KernelAddress| {
+            address.prefix < full_prefix(source)
+                && Network::of(address.network, address.prefix).contains(target)
+        };
+        let (_, address) = range.find(|(_, address)| has_subnet(address))?;
+        Some((address.link, self.links.get(&address.link)?.mac?))
     }
 
     /// The addresses of a link.

@@ -228,16 +228,21 @@ pub(super) fn parse<M: NetlinkDeserializable>(mut bytes: &[u8]) -> Vec<NetlinkMe
 #[cfg(test)]
 pub(crate) mod slowness {
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::Duration;
 
     static MILLISECONDS: AtomicU64 = AtomicU64::new(0);
+    /// One test at a time sets it.
+    static SET: Mutex<()> = Mutex::new(());
 
-    /// Has each change of this process take so many milliseconds from now on.
-    pub(crate) fn set(milliseconds: u64) {
+    /// Has each change of this process, and each survey, take so many milliseconds from now on. To be held until the end of the test.
+    pub(crate) fn set(milliseconds: u64) -> MutexGuard<'static, ()> {
+        let guard = SET.lock().unwrap_or_else(PoisonError::into_inner);
         MILLISECONDS.store(milliseconds, Ordering::Relaxed);
+        guard
     }
 
-    pub(super) fn wait(changes: usize) {
+    pub(in crate::layer2) fn wait(changes: usize) {
         let each = Duration::from_millis(MILLISECONDS.load(Ordering::Relaxed));
         sheave_test_support::patience::let_pass(each * changes as u32);
     }

@@ -9,7 +9,6 @@ use std::io::{self, IoSliceMut};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{
     ControlMessageOwned, LinkAddr, MsgFlags, SockaddrIn6, recvfrom, recvmsg, sendto, setsockopt, sockopt,
 };
@@ -72,17 +71,19 @@ impl Packets {
 
     /// Sends a frame out of a link.
     pub(super) fn send(&mut self, link: u32, frame: &[u8]) -> io::Result<()> {
-        if !self.destinations.contains_key(&link) {
-            self.destinations = link_addresses()?;
-        }
         let destination = self.destinations.get(&link).ok_or(io::ErrorKind::NotFound)?;
         sendto(self.arp.get().as_raw_fd(), frame, destination, MsgFlags::MSG_DONTWAIT)?;
         Ok(())
     }
 
-    /// Forgets where links are, because some have changed.
-    pub(super) fn links_changed(&mut self) {
-        self.destinations.clear();
+    /// Sets where frames are sent to; a link keeps its place for as long as it has its number.
+    pub(super) fn set_destinations(&mut self, destinations: BTreeMap<u32, LinkAddr>) {
+        self.destinations = destinations;
+    }
+
+    /// Where frames of a link are sent to, if that is known yet.
+    pub(super) fn destination(&self, link: u32) -> Option<LinkAddr> {
+        self.destinations.get(&link).copied()
     }
 
     /// Waits until there may be something to receive.
@@ -127,12 +128,6 @@ fn open_icmpv6() -> io::Result<Socket> {
     make_room(&socket, ROOM)?;
     setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
     Ok(socket)
-}
-
-/// The address of each link. Only the index counts where a whole frame is sent, but it cannot be made from the index without `unsafe`.
-fn link_addresses() -> io::Result<BTreeMap<u32, LinkAddr>> {
-    let links = getifaddrs()?.filter_map(|found| found.address?.as_link_addr().copied());
-    Ok(links.filter_map(|address| Some((u32::try_from(address.ifindex()).ok()?, address))).collect())
 }
 
 /// False if nothing waits. Any error counts as that: those of a socket that cannot receive are of single packets or links.

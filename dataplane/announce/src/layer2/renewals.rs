@@ -170,12 +170,13 @@ impl Renewals {
         Forgetting { shared: Arc::clone(&self.shared) }
     }
 
-    /// Renews nothing any more, from when this returns.
-    pub(super) fn end(&self) {
+    /// Begins nothing any more.
+    pub(super) fn stop(&self) {
         let mut queue = self.shared.queue();
         queue.due.clear();
         queue.ended = true;
-        self.shared.settle(queue);
+        drop(queue);
+        self.shared.changed.notify_all();
     }
 }
 
@@ -192,7 +193,8 @@ impl Forgetting {
 
 impl Drop for Renewals {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
+        self.shared.settle(self.shared.queue());
     }
 }
 

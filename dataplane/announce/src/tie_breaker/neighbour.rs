@@ -4,7 +4,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sys::socket::{LinkAddr, MsgFlags, sendto};
 
 use crate::async_socket::AsyncSocket;
@@ -28,12 +27,16 @@ pub(super) struct ArpAsker {
 }
 
 impl ArpAsker {
-    /// None where the address is in no subnet of this machine.
+    /// None where the address is in no subnet of this machine, by `way`, from which address of this machine to which other one.
     ///
     /// # Errors
-    /// Errors of socket(2) and getifaddrs(3).
-    pub(super) fn open(target: Ipv4Addr) -> io::Result<Option<Self>> {
-        let Some((link, mac, source)) = on_link(target)? else { return Ok(None) };
+    /// Errors of socket(2).
+    pub(super) fn open(
+        target: Ipv4Addr,
+        way: impl FnOnce(Ipv4Addr, Ipv4Addr) -> Option<(LinkAddr, MacAddress)>,
+    ) -> io::Result<Option<Self>> {
+        let source = source(target)?;
+        let Some((link, mac)) = way(source, target) else { return Ok(None) };
         let mut watched = Watched::default();
         watched.add(target.into());
         let socket = AsyncSocket::new(open_arp(&watched)?)?;
@@ -73,25 +76,15 @@ fn answers(frame: &[u8], target: Ipv4Addr, mac: MacAddress, source: Ipv4Addr) ->
         && arp[24..28] == source.octets()
 }
 
-/// The interface in whose subnet an address is, if packets to it would leave there, and this machine's addresses on it.
-fn on_link(target: Ipv4Addr) -> io::Result<Option<(LinkAddr, MacAddress, Ipv4Addr)>> {
+/// The address of this machine from which packets to another one are sent.
+fn source(target: Ipv4Addr) -> io::Result<Ipv4Addr> {
     let route = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // Sends nothing. 9 is the port of "discard".
     route.connect((target, 9))?;
-    let SocketAddr::V4(source) = route.local_addr()? else { return Ok(None) };
-    let source = *source.ip();
-    let all: Vec<InterfaceAddress> = getifaddrs()?.collect();
-    let has_subnet = |found: &&InterfaceAddress| {
-        let ip = |address: Option<nix::sys::socket::SockaddrStorage>| {
-            address.and_then(|it| it.as_sockaddr_in().map(nix::sys::socket::SockaddrIn::ip))
-        };
-        let (Some(ip), Some(mask)) = (ip(found.address), ip(found.netmask)) else { return false };
-        ip == source && ip & mask == target & mask && mask != Ipv4Addr::BROADCAST
-    };
-    let Some(name) = all.iter().find(has_subnet).map(|found| &found.interface_name) else { return Ok(None) };
-    let mut links = all.iter().filter(|found| found.interface_name == *name);
-    let link = links.find_map(|found| found.address?.as_link_addr().copied());
-    Ok(link.and_then(|link| Some((link, MacAddress(link.addr()?), source))))
+    match route.local_addr()? {
+        SocketAddr::V4(source) => Ok(*source.ip()),
+        SocketAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
 /// Whether a message of ICMPv6 answers a solicitation for an address.
@@ -136,8 +129,10 @@ mod tests {
 
     #[test]
     fn an_address_elsewhere_is_not_asked_for() {
-        assert!(
-            on_link(Ipv4Addr::LOCALHOST).is_ok_and(|link| link.is_none_or(|(_, mac, _)| mac.0 == [0; 6]))
-        );
+        let asker = ArpAsker::open(Ipv4Addr::LOCALHOST, |source, target| {
+            assert_eq!((source, target), (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST));
+            None
+        });
+        assert!(asker.is_ok_and(|asker| asker.is_none()));
     }
 }

@@ -11,7 +11,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (flags, addresses): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
     let has = |flag: &str| flags.iter().any(|present| present == flag);
-    let mut layer2 = Layer2::start(Layer2Options { adopt: has("--adopt"), ..Layer2Options::default() })?;
+    let mut layer2 = Layer2::open(Layer2Options::default()).await?;
+    layer2.begin(has("--adopt"));
     for address in &addresses {
         let ip: IpAddr = address.parse()?;
         println!("{:?}", layer2.announce(ip, &[], has("--probe"))?);

@@ -10,10 +10,6 @@ use sheave_announce::{AnnounceError, Announced, Layer2Event, Layer2Options};
 use crate::network::{Gateway, Network, V4, V6, ask, both, finds, gone, learns, mac, process, shown};
 use crate::support::patience::{eventually, let_pass};
 
-fn adopting() -> Layer2Options {
-    Layer2Options { adopt: true, ..Layer2Options::default() }
-}
-
 #[test]
 fn neighbours_learn_that_an_address_has_moved() {
     let network = Network::new(3);
@@ -174,7 +170,7 @@ fn a_successor_keeps_what_it_announces_and_releases_the_rest() {
     let network = Network::new(1);
     let host = &network.machines[0];
     process(host, &["--once", V4, V6]).finish().expect_success();
-    let gateway = Gateway::start(host, adopting());
+    let gateway = Gateway::adopting(host, Layer2Options::default());
     let adopted: Vec<IpAddr> = gateway.run(|layer2| layer2.adopted().collect());
     assert_eq!(adopted, both());
     // Beyond the lifetime that the predecessor gave them.
@@ -186,11 +182,24 @@ fn a_successor_keeps_what_it_announces_and_releases_the_rest() {
     assert_eq!(shown(host, both()[1]), "");
 }
 
+/// The kernel may take long for what it was asked, and do it when the process before is gone.
+#[test]
+fn a_successor_takes_off_what_is_put_on_late() {
+    let network = Network::new(1);
+    let host = &network.machines[0];
+    let lifetime = Duration::from_mins(1);
+    let gateway = Gateway::adopting(host, Layer2Options { lifetime, ..Layer2Options::default() });
+    gateway.announce(both()[1]);
+    host.ip(&[format!("addr add {V4}/32 dev eth0 noprefixroute valid_lft 55 preferred_lft 0")]);
+    gone(host, both()[0]);
+    assert!(!shown(host, both()[1]).is_empty());
+}
+
 #[test]
 fn a_successor_claims_without_a_probe() {
     let network = Network::new(1);
     process(&network.machines[0], &["--once", V4]).finish().expect_success();
-    let gateway = Gateway::start(&network.machines[0], adopting());
+    let gateway = Gateway::adopting(&network.machines[0], Layer2Options::default());
     let announced = gateway.try_announce(both()[0], true).unwrap();
     assert_eq!(announced, Announced::Now(vec!["eth0".into()]));
 }

@@ -164,7 +164,7 @@ fn a_process_that_ends_late_leaves_its_successors_tables_alone() {
     let ended = Gateway::start(host, Layer2Options::default());
     both().into_iter().for_each(|ip| ended.announce(ip));
     becomes_suppressed(host, true);
-    let successor = Gateway::start(host, Layer2Options { adopt: true, ..Layer2Options::default() });
+    let successor = Gateway::adopting(host, Layer2Options::default());
     both().into_iter().for_each(|ip| successor.announce(ip));
     successor.announce("192.0.2.101".parse().unwrap());
     let shown = || host.finish("nft", &["list", "ruleset"]).expect_success();

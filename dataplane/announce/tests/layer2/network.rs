@@ -122,13 +122,23 @@ impl Gateway {
         Self::refreshing(host, options, Duration::from_secs(1))
     }
 
+    /// One that goes on with what another one has left.
+    pub(crate) fn adopting(host: &Host, options: Layer2Options) -> Self {
+        Self::run_on(host, options, true, Duration::from_secs(1))
+    }
+
     /// Refreshes as often as this.
     pub(crate) fn refreshing(host: &Host, options: Layer2Options, every: Duration) -> Self {
+        Self::run_on(host, options, false, every)
+    }
+
+    fn run_on(host: &Host, options: Layer2Options, adopt: bool, every: Duration) -> Self {
         let (commands, mut inbox) = unbounded_channel::<Command>();
         let events = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&events);
         let body = async move {
-            let mut layer2 = Layer2::start(options).expect("layer 2 starts; is this root?");
+            let mut layer2 = Layer2::open(options).await.expect("layer 2 starts; is this root?");
+            layer2.begin(adopt);
             let mut refreshes = interval(every);
             refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);
             refreshes.tick().await;
