@@ -158,7 +158,17 @@ pub(crate) enum Ended {
     NotTakenOver,
 }
 
-/// What came of an update of the objects.
+/// What a gateway follows to serve.
+enum Next {
+    /// Some objects have changed.
+    Update(SourceUpdate),
+    /// There will be no more updates.
+    SourceEnded,
+    /// The predecessor has ended, or waits for this process no longer.
+    PredecessorEnded,
+}
+
+/// What came of that.
 enum Followed {
     /// Some objects are not there yet.
     Incomplete,
@@ -257,7 +267,7 @@ impl EventLoop {
         ready: impl FnOnce(),
         left: oneshot::Sender<Arc<Successor>>,
     ) -> Ended {
-        let (mut serve, mut ready, mut drain_at, mut alone) = (Some(serve), Some(ready), None, false);
+        let (mut serve, mut ready, mut drain_at) = (Some(serve), Some(ready), None);
         let mut servers = Servers::default();
         let mut retry = retries();
         loop {
@@ -281,9 +291,8 @@ impl EventLoop {
                         later => drain_at = later,
                     }
                 }
-                () = self.takeovers.predecessor_ended(), if !alone => alone = true,
                 left = self.takeovers.connections_left() => self.count_elsewhere(left),
-                update = next(&mut self.pipeline, self.pause) => match self.follow(update, alone).await {
+                event = next(&self.takeovers, &mut self.pipeline, self.pause) => match self.follow(event).await {
                     Followed::Incomplete => {}
                     Followed::SourceEnded => break,
                     Followed::NotTakenOver => return self.close().await,
@@ -317,21 +326,31 @@ impl EventLoop {
         if failed { Ended::Failed } else { Ended::Stopped(drained) }
     }
 
-    /// Takes an update of the objects; takes over from the predecessor once they are complete. `alone` says that the predecessor has ended.
-    async fn follow(&mut self, update: Option<SourceUpdate>, alone: bool) -> Followed {
-        let Some(update) = update else {
-            tracing::error!(
-                bug = true,
-                "the object sources ended, which must not happen: exiting to be restarted"
-            );
-            self.source_ended = true;
-            return Followed::SourceEnded;
+    /// Takes an update of the objects; takes over from the predecessor once they are complete.
+    async fn follow(&mut self, event: Next) -> Followed {
+        let received = match event {
+            Next::SourceEnded => {
+                tracing::error!(
+                    bug = true,
+                    "the object sources ended, which must not happen: exiting to be restarted"
+                );
+                self.source_ended = true;
+                return Followed::SourceEnded;
+            }
+            Next::PredecessorEnded => {
+                self.takeovers.alone = true;
+                Instant::now()
+            }
+            Next::Update(update) => {
+                let received = update.received();
+                self.take(update);
+                received
+            }
         };
-        let received = update.received();
-        self.take(update);
         let sources = &self.pipeline.sources;
         // While the predecessor serves, its objects in memory are newer than any snapshot.
-        let stale = self.takeovers.predecessor.is_some() && !alone && sources.stands_on_snapshot();
+        let waits = self.takeovers.predecessor.is_some() && !self.takeovers.alone;
+        let stale = waits && sources.stands_on_snapshot();
         if !sources.is_loaded() || stale {
             Followed::Incomplete
         } else if self.take_over(received).await {
@@ -638,10 +657,17 @@ fn retries() -> tokio::time::Interval {
     retries
 }
 
-/// Next update of the pipeline, after `pause`. Cancel safe.
-async fn next(pipeline: &mut Pipeline, pause: Instant) -> Option<SourceUpdate> {
-    sleep_until(pause.into()).await;
-    pipeline.next().await
+/// Next update of the pipeline, after `pause`, or the end of the predecessor. Cancel safe.
+async fn next(takeovers: &Takeovers, pipeline: &mut Pipeline, pause: Instant) -> Next {
+    let update = async {
+        sleep_until(pause.into()).await;
+        pipeline.next().await
+    };
+    tokio::select! {
+        biased;
+        () = takeovers.predecessor_ended() => Next::PredecessorEnded,
+        update = update => update.map_or(Next::SourceEnded, Next::Update),
+    }
 }
 
 #[cfg(test)]

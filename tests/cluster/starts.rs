@@ -142,6 +142,30 @@ fn a_gateway_starts_from_its_snapshot_and_takes_over_from_another() {
     }
 }
 
+/// While its predecessor serves, a process waits for newer objects than those of the snapshot. Nobody else would serve if it went on waiting.
+#[test]
+fn a_process_with_a_snapshot_serves_when_its_predecessor_is_killed() {
+    let cluster = Cluster::start("starts-alone");
+    let stage = Stage::new(&cluster);
+    let road = stage.road();
+    published_service(&cluster, "web", address(10));
+    for (command, role) in [("gateway", Role::Gateway), ("run", Role::Run)] {
+        let home = stage.home(role, &road, "");
+        expect_end(command, start(&stage, (command, &home), &[]));
+        road.close();
+        let predecessor = start(&stage, (command, &home), &[]);
+        let words = [program::path(), command, "--config", &home.config(), "--takeover"].map(str::to_owned);
+        let mut successor = stage.launch_as(&words, &home);
+        successor.wait_for_log("serving its last known objects from the snapshot");
+        assert!(!successor.log().contains("ready: "), "the predecessor serves");
+        predecessor.kill();
+        successor.wait_until_ready();
+        ask(&stage, command, &successor);
+        expect_end(command, successor);
+        road.reopen();
+    }
+}
+
 #[test]
 fn commands_that_read_manifests_leave_with_0() {
     let (host, manifests) = (Host::new("laptop"), Manifests::write());

@@ -127,6 +127,8 @@ fn make_folder(path: &Path) -> io::Result<()> {
 pub(super) struct Takeovers {
     /// Process that serves until this one has taken over.
     pub(super) predecessor: Option<Predecessor>,
+    /// Whether that process has ended, or waits for this one no longer.
+    pub(super) alone: bool,
     /// Connection to the predecessor, from the takeover until that process ends.
     pub(super) lifeline: Option<Lifeline>,
     /// Whether another process has taken over.
@@ -144,11 +146,11 @@ impl Takeovers {
         self.counts.view()
     }
 
-    /// Waits until the predecessor has ended. Cancel safe.
+    /// Waits until the predecessor has ended, or waits for this process no longer; once. Cancel safe.
     pub(super) async fn predecessor_ended(&self) {
         match &self.predecessor {
-            Some(predecessor) => predecessor.ended().await,
-            None => std::future::pending().await,
+            Some(predecessor) if !self.alone => predecessor.ended().await,
+            _ => std::future::pending().await,
         }
     }
 
