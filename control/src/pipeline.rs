@@ -70,3 +70,6 @@ impl Pipeline {
         self.store.objects()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,6 +105,8 @@ pub struct Row {
     pub line: &'static str,
     /// Name in messages of the mass deletion guard; `None` if every list is accepted.
     pub guarded_as: Option<&'static str>,
+    /// Smallest number of known objects from which on the guard holds back the loss of nearly all.
+    pub guarded_from: usize,
     /// Scope of a change.
     pub affects: Affects,
 }
@@ -196,6 +198,11 @@ pub(crate) fn object_key(metadata: &ObjectMeta) -> ObjectKey {
     (namespace_of(metadata), name_of(metadata))
 }
 
+/// Fewer objects than this may disappear at once, as happens in small clusters.
+const PLENTY: usize = 10;
+/// For kinds of which a cluster has few, and many other objects depend on each.
+const ANY: usize = 1;
+
 /// A row with the defaults: a required built-in kind. The table overrides fields as needed.
 const fn row<T: ApiObject>(plane: ControlPlane, line: &'static str) -> Row {
     Row {
@@ -207,6 +214,7 @@ const fn row<T: ApiObject>(plane: ControlPlane, line: &'static str) -> Row {
         definition: None,
         line,
         guarded_as: None,
+        guarded_from: PLENTY,
         affects: Affects::Owner,
     }
 }
@@ -311,8 +319,7 @@ const SERVICE_IMPORTS: Option<Definition> = Some(Definition {
     outdated: None,
 });
 
-// Guarded kinds: a wrong list of one would take traffic away. Namespaces and pools withdraw nothing that is published, a cluster
-// has too few pools for the guard, and imported slices and bindings repeat what Works contain.
+// Guarded kinds: a wrong list of one would take traffic away. Imported slices and bindings repeat what Works contain.
 kinds! {
     /// Services.
     Services(Service) in services: Flat<ServiceKey, Service>, of Owner::Service,
@@ -326,10 +333,15 @@ kinds! {
         Local "slice" { guarded_as: Some("EndpointSlice") };
     /// Nodes.
     Nodes(Node) in nodes: Flat<Arc<str>, Node>, of Owner::Service,
-        Local "node" { guarded_as: Some("Node"), affects: Affects::All };
-    /// Namespaces, for the selectors of pools.
+        Local "node" { guarded_as: Some("Node"), guarded_from: ANY, affects: Affects::All };
+    /// Namespaces, for the selectors of pools and of Gateways.
     Namespaces(Namespace) in namespaces: Flat<Arc<str>, Namespace>, of Owner::Service,
-        Local "namespace" { need: Need::Optional, affects: Affects::Namespace } {
+        Local "namespace" {
+            need: Need::Optional,
+            guarded_as: Some("Namespace"),
+            guarded_from: ANY,
+            affects: Affects::Namespace
+        } {
             fn dependents(objects: &Objects, namespace: &Namespace, affected: &mut dyn FnMut(ServiceKey)) {
                 dependents::of_namespace(objects, &name_of(&namespace.metadata), affected);
             }
@@ -338,6 +350,8 @@ kinds! {
     Pools(AddressPool) in pools: Flat<Arc<str>, AddressPool>, of Owner::Service,
         Local "pool" {
             need: Need::Optional,
+            guarded_as: Some("AddressPool"),
+            guarded_from: ANY,
             affects: Affects::All,
             remedy: Some("everything else works. `kubectl apply -k deploy/base` installs it")
         };
@@ -347,6 +361,8 @@ kinds! {
             need: Need::Optional,
             remedy: NO_GATEWAY_API,
             definition: Some(of_gateway_api("gatewayclasses", None)),
+            guarded_as: Some("GatewayClass"),
+            guarded_from: ANY,
             affects: Affects::Dependents
         } {
             fn dependents(objects: &Objects, class: &GatewayClass, affected: &mut dyn FnMut(ServiceKey)) {

@@ -11,10 +11,11 @@
 //! CRD is intentional. A gateway that ignores a malfunctioning controller for a minute does not stop it, but meanwhile sends
 //! clients to endpoints that are really gone.
 //!
-//! Guarded kinds are Services, EndpointSlices and Nodes, of the Gateway API all but GatewayClasses, of which there are too few, and in a
-//! Karmada control plane MultiClusterServices, their templates,
-//! Works and Clusters. Namespaces and pools are not guarded: without them nothing published is withdrawn, although addresses may
-//! move to gateways that their pools exclude. Imported slices and bindings are not guarded either, because they repeat what Works
+//! Every kind is guarded whose loss takes traffic away ([`Row::guarded_as`](crate::api::kinds::Row)). Of most kinds, fewer than ten
+//! objects may disappear at once. Of Nodes, Namespaces, AddressPools and GatewayClasses a cluster has few, and many objects depend on
+//! each, so even a single one is held: without its class a Gateway belongs to nobody, without Namespaces routes detach from listeners
+//! that select them by label, without Nodes a gateway does not know its own address, and without pools other nodes than theirs
+//! announce an address. In a Karmada control plane, imported slices and bindings are not guarded, because they repeat what Works
 //! contain.
 
 mod pending;

@@ -12,8 +12,6 @@ use crate::api::kinds::{Kind, object_key};
 use crate::api::owners::names_of;
 use crate::api::store::{Change, Delta, ObjectKey, Objects};
 
-/// Fewer objects than this may disappear at once, as happens in small clusters.
-const PLENTY: usize = 10;
 /// Percentage of missing objects at which a list is suspicious.
 const NEARLY_ALL: usize = 90;
 
@@ -99,7 +97,7 @@ pub(super) fn judge<K: Kind>(
         let lacks = |(namespace, name): &&ObjectKey| !in_list.contains(&(&**namespace, &**name));
         nearly_all(pending.missing.iter().filter(lacks).count(), pending.missing.len())
     });
-    let begins = there >= PLENTY && nearly_all(missing.len(), there);
+    let begins = there >= K::ROW.guarded_from && nearly_all(missing.len(), there);
     if missing.is_empty() || !(still_pending || begins) {
         if pending.take().is_some() {
             log_ended(kind);
