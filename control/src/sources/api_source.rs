@@ -190,36 +190,37 @@ impl ApiSource {
     }
 }
 
-/// Objects of the snapshot of kinds that may fail alone, if the server has listed everything but these before the snapshot was needed.
-/// Their last known state is better than none.
+/// Objects of the snapshot for the start, if the server has listed everything necessary before the snapshot was needed. Of kinds that may
+/// fail alone and were not listed yet, their last known state is better than none. Of the others, the guard has to know what there was:
+/// a server that lists nothing may do so at a start as well.
 fn stored_kinds(stand_in: StandIn, plane: ControlPlane, changes: &[Change]) -> Vec<Change> {
     let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return Vec::new() };
-    let mut kinds = StoredKinds { plane, stored: &stored.objects, changes, unlisted: Vec::new() };
+    let mut kinds = StoredKinds { plane, stored: &stored.objects, listed: changes, known: Vec::new() };
     visit_kinds(&mut kinds);
-    kinds.unlisted
+    kinds.known
 }
 
-/// Collects stored objects of kinds that were not listed.
+/// Collects the stored objects of kinds that are watched.
 struct StoredKinds<'a> {
     plane: ControlPlane,
     stored: &'a Objects,
-    changes: &'a [Change],
-    unlisted: Vec<Change>,
+    /// The first lists.
+    listed: &'a [Change],
+    known: Vec<Change>,
 }
 
 impl KindVisitor for StoredKinds<'_> {
     fn visit<K: Kind>(&mut self) {
         let may_fail_alone = K::ROW.need != Need::Required || K::ROW.definition.is_some();
         let kind = mem::discriminant(&K::change(Delta::All(Vec::new())));
-        if K::ROW.plane != self.plane
-            || !may_fail_alone
-            || self.changes.iter().any(|change| mem::discriminant(change) == kind)
-        {
+        let is_listed = self.listed.iter().any(|change| mem::discriminant(change) == kind);
+        // A kind that cannot fail alone and is not among the first lists is no longer watched.
+        if K::ROW.plane != self.plane || !(is_listed || may_fail_alone) {
             return;
         }
         let objects: Vec<_> = K::all(self.stored).cloned().collect();
         if !objects.is_empty() {
-            self.unlisted.push(K::change(Delta::All(objects)));
+            self.known.push(K::change(Delta::All(objects)));
         }
     }
 }
@@ -245,3 +246,6 @@ async fn away(stand_in: &mut StandIn, failure: impl Future<Output = ()>) -> Box<
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
