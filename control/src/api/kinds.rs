@@ -319,7 +319,7 @@ const SERVICE_IMPORTS: Option<Definition> = Some(Definition {
     outdated: None,
 });
 
-// Guarded kinds: a wrong list of one would take traffic away. Imported slices and bindings repeat what Works contain.
+// Guarded kinds: a wrong list of one would take traffic away. Only imported slices are not: they repeat what Works contain.
 kinds! {
     /// Services.
     Services(Service) in services: Flat<ServiceKey, Service>, of Owner::Service,
@@ -511,7 +511,7 @@ kinds! {
         Karmada "imported" {};
     /// ResourceBindings of Services.
     Bindings(ResourceBinding) in fleet.bindings: Flat<ServiceKey, ResourceBinding>, of Owner::Of(binding_owner),
-        Karmada "binding" { remedy: NO_KARMADA } {
+        Karmada "binding" { guarded_as: Some("ResourceBinding"), remedy: NO_KARMADA } {
             fn concerns(object: &Value) -> bool {
                 object["spec"]["resource"]["kind"] == "Service"
             }

@@ -27,6 +27,7 @@ impl World {
         put_few(&mut store);
         (0..PLENTY).for_each(|number| put_services(&mut store, number));
         (0..PLENTY).for_each(|number| put_gateways(&mut store, number));
+        (0..PLENTY).for_each(|number| put_multi_cluster(&mut store, number));
         let options = Options {
             node: "gw-1".to_owned(),
             role: Role::Gateway,
@@ -154,6 +155,53 @@ fn put_gateways(store: &mut Store, number: usize) {
     );
 }
 
+/// MultiClusterServices with collected endpoints, and with the addresses of the cluster's own load balancer.
+fn put_multi_cluster(store: &mut Store, number: usize) {
+    if number == 0 {
+        put::<kinds::Clusters>(store, "metadata: {name: m1}");
+    }
+    for (name, endpoints, offset) in [("pods", "pods", 40), ("ingress", "ingress", 60)] {
+        put::<kinds::MultiClusterServices>(
+            store,
+            &format!(
+                "metadata: {{namespace: shop, name: {name}-{number}, annotations: {{sheave.dev/cluster-endpoints: {endpoints}, \
+                 sheave.dev/load-balancer-class: sheave.dev/l4}}}}\n\
+                 spec: {{types: [LoadBalancer]}}\n\
+                 status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.{}}}]}}}}",
+                offset + number
+            ),
+        );
+        put::<kinds::Templates>(
+            store,
+            &format!(
+                "metadata: {{namespace: shop, name: {name}-{number}}}\nspec: {{type: LoadBalancer, ports: [{{port: 80}}]}}"
+            ),
+        );
+        put::<kinds::Bindings>(
+            store,
+            &format!(
+                "metadata: {{namespace: shop, name: {name}-{number}-service}}\n\
+                 spec: {{resource: {{apiVersion: v1, kind: Service, namespace: shop, name: {name}-{number}}}, clusters: [{{name: m1}}]}}\n\
+                 status: {{aggregatedStatus: [{{clusterName: m1, status: {{loadBalancer: {{ingress: [{{ip: 198.51.100.{number}}}]}}}}}}]}}"
+            ),
+        );
+    }
+    let slice = format!(
+        "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: pods-{number}-1, namespace: shop, \
+         labels: {{kubernetes.io/service-name: pods-{number}}}}}, addressType: IPv4, ports: [{{port: 8080}}], \
+         endpoints: [{{addresses: [10.3.0.{number}]}}]}}"
+    );
+    put::<kinds::CollectedWorks>(
+        store,
+        &format!(
+            "metadata: {{name: pods-{number}, namespace: karmada-es-m1, labels: {{\
+             multiclusterservice.karmada.io/name: pods-{number}, multiclusterservice.karmada.io/namespace: shop, \
+             endpointslice.karmada.io/managed-by: MultiClusterService}}}}\n\
+             spec: {{workload: {{manifests: [{slice}]}}}}"
+        ),
+    );
+}
+
 /// Empties each kind of an API server, alone or after all before it.
 struct Emptying {
     plane: ControlPlane,
@@ -180,13 +228,15 @@ impl KindVisitor for Emptying {
 #[test]
 fn an_empty_list_of_no_kind_takes_traffic_away() {
     let frontends = World::new().frontends();
-    assert_eq!(frontends.len(), PLENTY * (1 + 1 + 4));
+    assert_eq!(frontends.len(), PLENTY * (1 + 1 + 4 + 2));
     // Those of a Gateway forward by their parts.
     assert!(frontends.iter().all(|it| it.contains("Forward") && !it.contains("Refused")));
-    for together in [false, true] {
-        let together = together.then(World::new);
-        let mut emptying = Emptying { plane: ControlPlane::Local, together, lost: Vec::new() };
-        visit_kinds(&mut emptying);
-        assert_eq!(emptying.lost, [""; 0]);
+    for plane in [ControlPlane::Local, ControlPlane::Karmada] {
+        for together in [false, true] {
+            let together = together.then(World::new);
+            let mut emptying = Emptying { plane, together, lost: Vec::new() };
+            visit_kinds(&mut emptying);
+            assert_eq!(emptying.lost, [""; 0], "{plane:?}");
+        }
     }
 }

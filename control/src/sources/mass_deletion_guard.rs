@@ -15,8 +15,8 @@
 //! objects may disappear at once. Of Nodes, Namespaces, AddressPools and GatewayClasses a cluster has few, and many objects depend on
 //! each, so even a single one is held: without its class a Gateway belongs to nobody, without Namespaces routes detach from listeners
 //! that select them by label, without Nodes a gateway does not know its own address, and without pools other nodes than theirs
-//! announce an address. In a Karmada control plane, imported slices and bindings are not guarded, because they repeat what Works
-//! contain.
+//! announce an address. Of a Karmada control plane, bindings are guarded, too: unless Works of Services are read, only they have the
+//! addresses of a cluster's own load balancer. Imported slices are not: they repeat what Works contain.
 
 mod pending;
 
