@@ -97,6 +97,8 @@ impl LeaderState {
 /// until the Lease expires.
 #[derive(Debug)]
 pub struct Election {
+    /// Name of the candidate in the Lease.
+    identity: String,
     standing: watch::Receiver<LeaderState>,
     /// The term of the last [`Election::won`].
     term: u64,
@@ -134,7 +136,7 @@ pub fn identity(host: &str) -> String {
 impl Election {
     /// Becomes a candidate for `lease` under a unique name (see [`identity`]).
     pub fn start(connection: &Connection, lease: &ServiceKey, identity: String, timing: LeaseTiming) -> Self {
-        let (election, ElectorChannels { publish, resigned, end }) = Self::wired();
+        let (election, ElectorChannels { publish, resigned, end }) = Self::wired(identity.clone());
         let (connection, lease) = (connection.clone(), lease.clone());
         let spawned = on_a_thread(async move {
             match connection.separate() {
@@ -155,20 +157,29 @@ impl Election {
         election
     }
 
-    fn wired() -> (Self, ElectorChannels) {
+    fn wired(identity: String) -> (Self, ElectorChannels) {
         let (publish, standing) = watch::channel(LeaderState::default());
         let (resign, resigned) = oneshot::channel();
         let (end, ended) = oneshot::channel();
-        (Self { standing, term: 0, resign, ended }, ElectorChannels { publish, resigned, end })
+        (Self { identity, standing, term: 0, resign, ended }, ElectorChannels { publish, resigned, end })
     }
 
     #[cfg(test)]
     fn run<S: lease_lock::LeaseLock>(elector: Elector<S>) -> Self {
-        let (election, ElectorChannels { publish, resigned, end }) = Self::wired();
+        let identity = elector.identity().to_owned();
+        let (election, ElectorChannels { publish, resigned, end }) = Self::wired(identity);
         tokio::spawn(async move {
             elector.run(publish, resigned).await;
             end.send(()).unwrap_or_default();
         });
+        election
+    }
+
+    /// The candidacy of one that has seen this holder of the Lease.
+    #[cfg(test)]
+    pub(super) fn that_has_seen(identity: &str, leader: Option<&str>) -> Self {
+        let (election, ElectorChannels { publish, .. }) = Self::wired(identity.to_owned());
+        publish.send_modify(|standing| standing.leader = leader.map(str::to_owned));
         election
     }
 
@@ -197,9 +208,17 @@ impl Election {
         }
     }
 
-    /// Holder of the Lease, as last seen.
+    /// Holder of the Lease, as last seen; `None` if that is this candidate, whose name stays in a Lease that it cannot renew, and its
+    /// term is over.
     pub fn leader(&self) -> Option<String> {
-        self.standing.borrow().leader.clone()
+        let standing = self.standing.borrow();
+        let leads = |leader: &String| *leader != self.identity || standing.leads(Instant::now());
+        standing.leader.clone().filter(leads)
+    }
+
+    /// Holder of the Lease with another name, as last seen.
+    pub fn other_leader(&self) -> Option<String> {
+        self.leader().filter(|leader| *leader != self.identity)
     }
 
     /// Uid of the Lease as last seen. It is unique to the installation.

@@ -48,6 +48,11 @@ impl<S: LeaseLock> Elector<S> {
     }
 
     #[cfg(test)]
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    #[cfg(test)]
     pub(super) fn with_clock(self, clock: fn() -> Timestamp) -> Self {
         Self { clock, ..self }
     }

@@ -111,6 +111,22 @@ async fn a_leader_whose_requests_hang_stops_before_others_may_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_leads_for_one_whose_own_lease_has_run_out() {
+    let lock = MemoryLeaseLock::default();
+    let mut first = candidate(&lock, "a");
+    within(1, first.won()).await.unwrap();
+    let second = candidate(&lock, "b");
+    sleep(Duration::from_secs(5)).await;
+    lock.set(Faults::HANGS);
+    within(10, first.lost()).await.unwrap();
+    assert_eq!(first.leader(), None);
+    assert_eq!(second.leader().as_deref(), Some("a"), "as last seen");
+    lock.set(Faults::NONE);
+    within(10, first.won()).await.unwrap();
+    assert_eq!(first.leader().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stopped_process_that_wakes_up_late_may_not_write() {
     let lock = MemoryLeaseLock::default();
     let mut first = candidate(&lock, "a");

@@ -164,7 +164,7 @@ impl KarmadaLease {
 
     /// The other installation that holds it, as last seen.
     fn taken_by(&self) -> Option<String> {
-        self.election.leader().filter(|_| !self.held)
+        self.election.other_leader().filter(|_| !self.held)
     }
 
     fn problem(&self, message: String) -> Problem {
@@ -220,3 +220,6 @@ async fn written(writer: &mut Option<KarmadaWriter>) -> KarmadaEvent {
         None => KarmadaEvent::Broken(Broken("the writer of status to the Karmada API server has ended")),
     }
 }
+
+#[cfg(test)]
+mod tests;
