@@ -37,6 +37,7 @@ use super::events::EventRecorder;
 use super::gateway_reports::{self, GatewayReports};
 use super::{ControllerOptions, ControllerStatus, FIRST_PROBLEMS, pool_status};
 use crate::api::gateway_report::GatewayReport;
+use crate::api::kinds::{Gateways, MultiClusterServices, Services};
 use crate::api::problem::{ObjectRef, ProblemChanges, ProblemSet};
 use crate::api::store::{Change, ControlPlane, Delta, ServiceKey};
 use crate::controller::service_exports::Outdated;
@@ -337,11 +338,19 @@ impl LeaderTerm {
     /// What the objects in the cache do not show yet of writes that were sent.
     fn unseen(&self) -> BTreeMap<ServiceKey, Published> {
         let sources = &self.pipeline.sources;
-        self.sent.unseen(self.pipeline.objects(), |key| {
-            let is_of_fleet = key.source == FrontendSource::MultiClusterService;
-            let source = if is_of_fleet { sources.karmada.as_ref()? } else { &sources.local };
-            source.heard(key.object().kind)
-        })
+        let server = |key: &ServiceKey| match key.source {
+            FrontendSource::MultiClusterService => sources.karmada.as_ref(),
+            FrontendSource::Service | FrontendSource::Gateway => Some(&sources.local),
+        };
+        let heard = |key: &ServiceKey| server(key)?.heard(key.object().kind);
+        let knows_all = |key: &ServiceKey| {
+            server(key).is_none_or(|server| match key.source {
+                FrontendSource::Service => server.knows_all::<Services>(),
+                FrontendSource::Gateway => server.knows_all::<Gateways>(),
+                FrontendSource::MultiClusterService => server.knows_all::<MultiClusterServices>(),
+            })
+        };
+        self.sent.unseen(self.pipeline.objects(), heard, knows_all)
     }
 
     /// Tells the gateways which kinds there are, so that they need not look for these often.

@@ -104,15 +104,17 @@ impl SentStatuses {
         Deciding(Arc::clone(&self.0))
     }
 
-    /// What writes publish beyond the objects in the cache. `heard` is when the API server of an object was last heard.
+    /// What writes publish beyond the objects in the cache. `heard` is when the API server of an object was last heard, and `knows_all`
+    /// is whether the cache has all objects of its kind: otherwise one that it lacks may exist, and its writes may take effect.
     pub fn unseen(
         &self,
         objects: &Objects,
         heard: impl Fn(&ServiceKey) -> Option<Instant>,
+        knows_all: impl Fn(&ServiceKey) -> bool,
     ) -> BTreeMap<ServiceKey, Published> {
         let mut unseen = BTreeMap::new();
         self.0.lock().writes.retain(|key, writes| {
-            let Some((metadata, seen)) = Published::of(key, objects) else { return false };
+            let Some((metadata, seen)) = Published::of(key, objects) else { return !knows_all(key) };
             let version = metadata.resource_version.as_deref().unwrap_or_default();
             let heard = || heard(key);
             writes.retain(|write| {

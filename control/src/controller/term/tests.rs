@@ -35,6 +35,8 @@ struct Contents {
     hanging: Option<&'static str>,
     /// Writes that the process has sent.
     sent: SentStatuses,
+    /// The Karmada control plane, if there is one.
+    karmada: Option<World>,
 }
 
 impl World {
@@ -125,6 +127,19 @@ impl World {
                 Reply { hangs: true, ..Reply::of(200, "") }
             }
             _ if asked.method == "PATCH" => self.write(&segments, &asked.body),
+            [.., "leases"] if asked.method == "POST" => self.keep_lease(asked),
+            [.., "leases", name] => match asked.method.as_str() {
+                "PUT" => self.keep_lease(asked),
+                _ => match self.0.lock().unwrap().objects.get("leases").and_then(|all| all.get(*name)) {
+                    Some(lease) => Reply::of(200, lease),
+                    None => {
+                        let details = json!({"name": name, "kind": "leases"});
+                        let status =
+                            json!({"kind": "Status", "reason": "NotFound", "code": 404, "details": details});
+                        Reply::of(404, &status)
+                    }
+                },
+            },
             _ if asked.method != "GET" => Reply::of(404, "not here"),
             ["apis", "gateway.networking.k8s.io"] => {
                 let version = json!({"groupVersion": "gateway.networking.k8s.io/v1", "version": "v1"});
@@ -181,13 +196,28 @@ impl World {
         Reply::of(200, object)
     }
 
+    /// Keeps a Lease as it is written.
+    fn keep_lease(&self, asked: &Asked) -> Reply {
+        let lease: Value = serde_json::from_str(&asked.body).unwrap();
+        let name = lease["metadata"]["name"].as_str().unwrap().to_owned();
+        self.put("leases", &name, lease);
+        Reply::of(200, &self.object("leases", &name))
+    }
+
     /// Leads until the condition holds.
     async fn lead_until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let world = self.clone();
-        let stub = Stub::start(move |asked| world.answer(asked)).await;
+        let start = |world: Self| Stub::start(move |asked| world.answer(asked));
+        let stub = start(self.clone()).await;
+        let karmada = self.0.lock().unwrap().karmada.clone();
+        let karmada = match karmada {
+            Some(karmada) => Some(start(karmada).await),
+            None => None,
+        };
+        let karmada_connection = karmada.as_ref().map(|stub| Connection::to(&stub.url));
+        let options = ControllerOptions { karmada: karmada_connection, ..options() };
         let (connection, until) = (Connection::to(&stub.url), Instant::now() + Duration::from_secs(600));
         let (leadership, sent) = (Leadership::until(until.into()), self.0.lock().unwrap().sent.clone());
-        let mut term = LeaderTerm::start(&connection, &options(), &leadership, "test", sent);
+        let mut term = LeaderTerm::start(&connection, &options, &leadership, "test", sent);
         let publish = watch::Sender::new(ControllerStatus::default());
         let begun = Instant::now();
         let holds = async {
@@ -369,5 +399,41 @@ async fn a_term_knows_what_the_one_before_has_sent() {
         json!({"creationTimestamp": "2025-01-01T00:00:00Z", "finalizers": [crate::api::names::FINALIZER]});
     world.put("services", "older", older);
     world.lead_until("both have one", |world| !world.addresses("services", "older").is_empty()).await;
+    assert_eq!(world.addresses("services", "older"), ["203.0.113.11"]);
+}
+
+/// The term after it knows the Services of this cluster before those of the Karmada control plane.
+#[tokio::test]
+async fn what_was_sent_to_a_server_counts_although_another_one_is_listed_first() {
+    let (world, karmada) = (World::new(), World(Arc::default()));
+    world.0.lock().unwrap().karmada = Some(karmada.clone());
+    let held = json!({"finalizers": [crate::api::names::FINALIZER]});
+    let ports = json!([{"port": 80, "protocol": "TCP"}]);
+    let template = json!({"type": "LoadBalancer", "loadBalancerClass": "sheave.dev/l4", "ipFamilies": ["IPv4"], "ports": ports});
+    karmada.put("services", "fed", json!({"spec": template}));
+    karmada.put(
+        "multiclusterservices",
+        "fed",
+        json!({"metadata": held, "spec": {"types": ["LoadBalancer"]}}),
+    );
+    karmada.0.lock().unwrap().hanging = Some("fed");
+    let is_sent = |karmada: &World| !karmada.writes("hanging").is_empty();
+    world.lead_until("the status is sent", |_| is_sent(&karmada)).await;
+    let sent = karmada.writes("hanging")[0]["status"].to_string();
+    assert!(sent.contains("203.0.113.10"), "{sent}");
+    // An older Service, which chooses first.
+    world.put_service("older", &[]);
+    let mut older = world.object("services", "older");
+    older["metadata"]["creationTimestamp"] = json!("2025-01-01T00:00:00Z");
+    world.put("services", "older", older);
+    karmada.fail(&["multiclusterservices"], 503);
+    world
+        .lead_until("both have one", |world| {
+            if world.object("services", "older")["status"].to_string().contains("NoAddress") {
+                karmada.fail(&[], 200);
+            }
+            !world.addresses("services", "older").is_empty()
+        })
+        .await;
     assert_eq!(world.addresses("services", "older"), ["203.0.113.11"]);
 }

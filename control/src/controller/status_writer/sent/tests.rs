@@ -58,7 +58,7 @@ impl Bench {
     /// Addresses that count as published beyond the cache, when its server was last heard this long from now.
     fn unseen(&self, heard_in: Duration) -> Vec<String> {
         let heard = Instant::now() + heard_in;
-        let unseen = self.sent.unseen(self.store.objects(), |_| Some(heard));
+        let unseen = self.sent.unseen(self.store.objects(), |_| Some(heard), |_| true);
         unseen.values().flat_map(|it| &it.addresses).map(ToString::to_string).collect()
     }
 }
@@ -117,6 +117,21 @@ fn a_write_for_an_object_that_is_gone_or_shows_the_same_counts_for_nothing() {
     bench.cache("10", "other", &json!({}));
     assert!(bench.unseen(Duration::ZERO).is_empty());
     assert_eq!(bench.sent.due(Instant::now()), None);
+}
+
+#[test]
+fn a_write_counts_until_its_object_is_known_to_be_gone() {
+    let mut bench = Bench::new();
+    bench.send().unwrap();
+    let (known, listed) = (Instant::now(), std::mem::take(&mut bench.store));
+    let unseen = |store: &Store, knows_all| {
+        bench.sent.unseen(store.objects(), |_| Some(known), |_| knows_all).keys().cloned().collect::<Vec<_>>()
+    };
+    let nothing = Store::default();
+    assert!(unseen(&nothing, false).is_empty());
+    assert_eq!(unseen(&listed, true), [Bench::key()], "its kind was not listed yet");
+    assert!(unseen(&nothing, true).is_empty());
+    assert!(unseen(&listed, true).is_empty(), "it was deleted");
 }
 
 #[test]
