@@ -394,7 +394,7 @@ impl EventLoop {
     }
 
     /// Lets open connections finish, and ends. A successor is sent how many are left. It has the latest objects, so only a process without a
-    /// successor writes the snapshot.
+    /// successor writes the snapshot. Until all who asked before a handover are `answered`, the node is as ready as before.
     async fn drain(
         mut self: Box<Self>,
         mut queries: mpsc::Receiver<Query>,
@@ -402,17 +402,24 @@ impl EventLoop {
         answered: impl Future<Output = ()>,
     ) -> Drained {
         tracing::info!(deadline = ?self.settings.drain, "draining: new connections are not accepted");
-        self.enter(Phase::Draining);
         self.takeovers.lifeline = None;
         let mut retry = tokio::time::interval(retry::EVERY);
         let drained = {
-            let drained = self.dataplane.drain(self.settings.drain);
-            let mut drained = pin!(async { tokio::join!(drained, answered).0 });
+            let (mut answered, mut drained) =
+                (pin!(answered), pin!(self.dataplane.drain(self.settings.drain)));
             let mut reports = pin!(report_connections(&self.dataplane, successor.as_deref()));
+            let mut outcome = None;
             loop {
+                if let (Some(drained), Phase::Draining) = (outcome, self.phase) {
+                    break drained;
+                }
                 tokio::select! {
                     biased;
-                    drained = &mut drained => break drained,
+                    () = &mut answered, if self.phase != Phase::Draining => {
+                        self.phase = Phase::Draining;
+                        withdraw_readiness(&self.health, &self.report);
+                    }
+                    drained = &mut drained, if outcome.is_none() => outcome = Some(drained),
                     Some(query) = queries.recv() => self.answer(query),
                     _ = retry.tick() => self.prove_healthy(),
                     () = &mut reports => {}
@@ -590,16 +597,11 @@ impl EventLoop {
         if lame_duck.is_zero() || self.missing().is_some() {
             return None;
         }
-        self.enter(Phase::LameDuck);
+        self.phase = Phase::LameDuck;
+        withdraw_readiness(&self.health, &self.report);
         self.announcing.leave();
         tracing::info!(time = ?lame_duck, "not ready any more: serving on until load balancers have noticed");
         Some(Instant::now() + lame_duck)
-    }
-
-    fn enter(&mut self, phase: Phase) {
-        self.phase = phase;
-        self.health.drain();
-        self.report.send_modify(|report| report.draining = true);
     }
 
     /// Retries failed operations.
@@ -619,6 +621,12 @@ impl EventLoop {
     fn prove_healthy(&self) {
         self.health.proven_by(self.dataplane.answers(WORKER_PATIENCE));
     }
+}
+
+/// Has load balancers and the controller send new traffic elsewhere.
+fn withdraw_readiness(health: &Health, report: &watch::Sender<GatewayReport>) {
+    health.drain();
+    report.send_modify(|report| report.draining = true);
 }
 
 /// Exits to be restarted: the kernel gives a stuck worker new connections while its sockets are open.

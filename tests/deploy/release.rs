@@ -53,6 +53,20 @@ fn the_package_is_as_large_as_its_files() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "4\n", "{output:?}");
 }
 
+/// `deploy/release` refuses a larger one.
+#[test]
+fn the_program_is_no_larger_than_a_release_allows() {
+    let script = files::text("release");
+    let largest = script.lines().find_map(|line| line.strip_prefix("readonly LARGEST=")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let stripped = folder.path().join("sheave");
+    let program = sheave_test_support::program::path();
+    let output = Command::new("strip").args(["--strip-all", program, "-o"]).arg(&stripped).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let size = stripped.metadata().unwrap().len();
+    assert!(size <= largest.parse().unwrap(), "{size} bytes, of {largest}");
+}
+
 /// Files that documents tell users to install are created by the release.
 #[test]
 fn documents_name_files_of_the_release() {

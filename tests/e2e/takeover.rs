@@ -307,12 +307,15 @@ fn a_process_that_stops_on_the_way_is_not_waited_for(family: Family) {
 fn who_asks_the_former_process_is_answered(family: Family) {
     let world = World::new(ENDPOINTS);
     let mut gateway = Gateway::start(&world, &apps(family));
-    let connection = gateway.connect();
+    let connections = [(); 2].map(|()| gateway.connect());
     // Whoever connects later is accepted later.
     gateway.get("/readyz");
     let former = gateway.upgrade();
-    let answer = http::get_on(connection, "/api/status").expect("it is answered");
-    assert_eq!(answer.status, 200, "{}", answer.body);
+    for (connection, path) in connections.into_iter().zip(["/api/status", "/readyz"]) {
+        let answer = http::get_on(connection, path).expect("it is answered");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        assert!(!answer.body.contains(r#""draining": true"#), "the node serves: {}", answer.body);
+    }
     drop(former);
 }
 
