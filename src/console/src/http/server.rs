@@ -155,8 +155,9 @@ impl Connections {
     }
 
     /// Adds a connection. If there is no place, the oldest connection that is neither authorized nor favored is closed, or else the oldest
-    /// favored one, or else the new one. With separate sources, a source at its limit loses its own oldest connection.
-    fn add(&self, connection: OpenConnection) {
+    /// favored one, or else the new one. With separate sources, a source at its limit loses its own oldest connection. Returns whether all
+    /// places are taken.
+    fn add(&self, connection: OpenConnection) -> bool {
         let mut by_age = self.by_age.lock().unwrap_or_else(PoisonError::into_inner);
         if by_age.len() >= self.most || self.limits_sources {
             by_age.retain(|connection| !connection.task.is_finished());
@@ -172,6 +173,7 @@ impl Connections {
         if by_age.len() > self.most && !close(&mut by_age, OpenConnection::is_stranger) {
             close(&mut by_age, |open| !open.authorized.is_set());
         }
+        by_age.len() >= self.most
     }
 }
 
@@ -266,7 +268,12 @@ async fn serve(
                     let answered = answer(stream, router.clone(), tls.clone(), (peer, authorized.clone()));
                     let patience = connections.patience_with(peer);
                     let task = own.spawn(in_time(answered, patience, authorized.clone()));
-                    connections.add(OpenConnection { task, authorized, source, is_favored: connections.favors(peer) });
+                    let is_favored = connections.favors(peer);
+                    let full = connections.add(OpenConnection { task, authorized, source, is_favored });
+                    if full {
+                        // Those who have asked are answered before the next one takes a place: accepting alone never waits.
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Err(error) => complain(&error).await,
             },
