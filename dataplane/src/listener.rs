@@ -170,7 +170,7 @@ impl ListenerSet {
         self.listeners.insert(addr, listener);
         changed.map_err(|error| BindFailure {
             frontend: Arc::clone(frontend),
-            error,
+            error: self.claims.cause(addr, error),
             listening,
             is_final: false,
         })

@@ -12,8 +12,8 @@ use super::*;
 use crate::CapacityLimits;
 use crate::sys::Errno;
 use crate::worker::context::Timeouts;
-use sheave_model::Algorithm;
 use sheave_model::test_util::{frontend, table};
+use sheave_model::{Algorithm, Protocol};
 
 /// A data plane with room for `listening_sockets` sockets.
 fn dataplane(listening_sockets: usize) -> Dataplane {
@@ -104,8 +104,7 @@ fn a_port_that_a_process_of_the_machine_had_is_not_taken_when_it_is_away_for_a_m
     let addr = daemon.local_addr().unwrap();
     let served = |number| {
         let mut frontend = frontend(number, Algorithm::Random, &[(1, 100)]);
-        frontend.addr =
-            FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: sheave_model::Protocol::Tcp };
+        frontend.addr = FrontendAddr { ip: addr.ip(), port: addr.port(), protocol: Protocol::Tcp };
         table([frontend])
     };
     let failed =
@@ -126,6 +125,51 @@ fn a_port_that_a_process_of_the_machine_had_is_not_taken_when_it_is_away_for_a_m
     dataplane.apply(RoutingTable::default());
     dataplane.apply(served(1));
     assert_eq!(dataplane.failures().count(), 0);
+}
+
+/// A connected socket, and the port that it uses at this address.
+fn connection(protocol: Protocol, ip: IpAddr) -> (Box<dyn std::any::Any>, u16) {
+    match protocol {
+        Protocol::Tcp => {
+            let listener = std::net::TcpListener::bind((ip, 0)).unwrap();
+            let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            // Without TIME_WAIT.
+            socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            let port = stream.local_addr().unwrap().port();
+            (Box::new((stream, listener)), port)
+        }
+        Protocol::Udp => {
+            let socket = std::net::UdpSocket::bind((ip, 0)).unwrap();
+            socket.connect((ip, 9)).unwrap();
+            let port = socket.local_addr().unwrap().port();
+            (Box::new(socket), port)
+        }
+    }
+}
+
+#[test]
+fn a_port_that_a_connection_of_the_machine_has_is_taken_when_that_ends() {
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let ip = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let (connection, port) = connection(protocol, ip);
+        let mut dataplane = dataplane(100);
+        dataplane.started = dataplane.started.checked_sub(2 * FORMER_PROCESS).unwrap();
+        dataplane.reserve(BTreeSet::new(), BTreeSet::from([ip]));
+        let mut frontend = frontend(1, Algorithm::Random, &[(1, 100)]);
+        frontend.addr = FrontendAddr { ip, port, protocol };
+        dataplane.apply(table([frontend]));
+        let failed: Vec<(bool, String)> =
+            dataplane.failures().map(|it| (it.is_final, it.error.to_string())).collect();
+        assert_eq!(failed.len(), 1, "{protocol}");
+        assert!(!failed[0].0 && failed[0].1.contains("ip_local_reserved_ports"), "{protocol}: {failed:?}");
+        drop(connection);
+        let dropped = Instant::now();
+        // A process that another test starts has a copy until it executes its program.
+        while dataplane.failures().count() > 0 {
+            assert!(dropped.elapsed() < Duration::from_secs(20), "{protocol}");
+            dataplane.retry();
+        }
+    }
 }
 
 mod panics {
@@ -256,8 +300,6 @@ mod panics {
 
 mod conflicts {
     //! Tests: a frontend that is opened again conflicts with a new owner of its address like a new frontend.
-
-    use sheave_model::Protocol;
 
     use super::*;
 

@@ -6,10 +6,17 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
-use super::open;
+use super::open::{self, is_in_use};
 use crate::counters::{FrontendCounters, UdpCounters};
 use sheave_model::{FrontendAddr, Protocol};
+
+/// Cause of a failed bind where no server has the address. A connection gives EADDRINUSE like a server, but ends by itself.
+const USED_BY_CONNECTION: &str =
+    "a connection uses the port for the moment; reserve it with net.ipv4.ip_local_reserved_ports";
+/// How long servers that were read answer for failed binds, of which there may be hundreds at a time.
+const SERVERS_KNOWN: Duration = Duration::from_secs(1);
 
 /// Claims, besides the table, that decide whether a frontend may have its address.
 #[derive(Debug, Default)]
@@ -19,6 +26,8 @@ pub(super) struct AddressClaims {
     /// Addresses of this machine itself, where its sshd or kubelet must stay reachable.
     machine: BTreeSet<IpAddr>,
     departed: Departed,
+    /// Addresses of servers by protocol, as last read; `None` if they are unknown.
+    servers: HashMap<Protocol, (Instant, Option<BTreeSet<SocketAddr>>)>,
 }
 
 impl AddressClaims {
@@ -61,13 +70,46 @@ impl AddressClaims {
         if asked.peek().is_none() {
             return Vec::new();
         }
-        let others = listening();
+        let others = servers(Protocol::Tcp).unwrap_or_default();
         // bind(2) fails because of connected sockets, too; and a listener that accepts only IPv6 does not affect IPv4.
         let taken = |addr: &FrontendAddr| {
             others.iter().any(|other| addr.is_reached_at(*other))
-                && open::probe(*addr).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+                && open::probe(*addr).is_err_and(|error| is_in_use(&error))
         };
         asked.filter(taken).collect()
+    }
+
+    /// Checks that steering to `addr` takes no traffic from another process. Over TCP that is only a listener: the program does not see
+    /// packets of established connections, and nothing is bound. UDP answers leave from a socket on the address.
+    ///
+    /// # Errors
+    /// Returns the errors of [`open::probe`].
+    pub(super) fn probe(&mut self, addr: FrontendAddr) -> io::Result<()> {
+        let probed = open::probe(addr);
+        if addr.protocol == Protocol::Tcp && probed.as_ref().is_err_and(is_in_use) {
+            // What was read earlier may lack a listener that is the cause.
+            self.servers.remove(&addr.protocol);
+            if !self.is_served(addr) {
+                return Ok(());
+            }
+        }
+        probed
+    }
+
+    /// The error for a frontend that could not be opened: EADDRINUSE only if a server has the address.
+    pub(super) fn cause(&mut self, addr: FrontendAddr, error: io::Error) -> io::Error {
+        if is_in_use(&error) && !self.is_served(addr) {
+            return io::Error::new(io::ErrorKind::ResourceBusy, USED_BY_CONNECTION);
+        }
+        error
+    }
+
+    /// Whether a server has the address, or may have it.
+    fn is_served(&mut self, addr: FrontendAddr) -> bool {
+        self.servers.retain(|_, (read, _)| read.elapsed() < SERVERS_KNOWN);
+        let read = || (Instant::now(), servers(addr.protocol));
+        let (_, servers) = self.servers.entry(addr.protocol).or_insert_with(read);
+        servers.as_ref().is_none_or(|servers| servers.iter().any(|server| addr.is_reached_at(*server)))
     }
 }
 
@@ -111,31 +153,42 @@ impl Departed {
     }
 }
 
-/// State of a listening socket (include/net/tcp_states.h).
+/// State of a listening TCP socket (include/net/tcp_states.h).
 const LISTEN: &str = "0A";
+/// State of a UDP socket that is not connected (TCP_CLOSE).
+const UNCONNECTED: &str = "07";
 
-/// Addresses where TCP sockets of any process in this thread's network namespace listen (proc_pid_net(5)). Empty for a family that this
-/// kernel does not support.
-fn listening() -> BTreeSet<SocketAddr> {
-    ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"].into_iter().flat_map(of_file).collect()
+/// Addresses where sockets of any process in this thread's network namespace serve: TCP sockets that listen, and UDP sockets that are not
+/// connected (proc_pid_net(5)). `None` if they cannot be read; none of IPv6 if this kernel does not support that.
+fn servers(protocol: Protocol) -> Option<BTreeSet<SocketAddr>> {
+    let [ipv4, ipv6] = match protocol {
+        Protocol::Tcp => ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"],
+        Protocol::Udp => ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"],
+    };
+    let mut servers = of_file(ipv4, protocol)?;
+    servers.extend(of_file(ipv6, protocol).into_iter().flatten());
+    Some(servers)
 }
 
-fn of_file(path: &str) -> Vec<SocketAddr> {
-    let Ok(file) = File::open(path) else { return Vec::new() };
-    let rows = BufReader::new(file).lines().skip(1).map_while(Result::ok);
-    // Listening sockets come first (tcp_seq_start in net/ipv4/tcp_ipv4.c), and there may be many connections.
-    rows.map_while(|row| row_of(&row)).collect()
+fn of_file(path: &str, protocol: Protocol) -> Option<BTreeSet<SocketAddr>> {
+    let rows = BufReader::new(File::open(path).ok()?).lines().skip(1).map_while(Result::ok);
+    Some(match protocol {
+        // Listening sockets come first (tcp_seq_start in net/ipv4/tcp_ipv4.c), and there may be many connections.
+        Protocol::Tcp => rows.map_while(|row| row_of(&row, LISTEN)).collect(),
+        Protocol::Udp => rows.filter_map(|row| row_of(&row, UNCONNECTED)).collect(),
+    })
 }
 
 /// Parses `sl local_address rem_address st ...`; `None` for a row of another state.
-fn row_of(row: &str) -> Option<SocketAddr> {
+fn row_of(row: &str, state: &str) -> Option<SocketAddr> {
     let mut fields = row.split_ascii_whitespace().skip(1);
     let local = fields.next()?;
-    if fields.nth(1)? != LISTEN {
+    if fields.nth(1)? != state {
         return None;
     }
     let (ip, port) = local.split_once(':')?;
-    Some(SocketAddr::new(address(ip)?, u16::from_str_radix(port, 16).ok()?))
+    // Some runtimes bind IPv4 addresses to IPv6 sockets.
+    Some(SocketAddr::new(address(ip)?.to_canonical(), u16::from_str_radix(port, 16).ok()?))
 }
 
 /// Parses an address: 32-bit words in memory order, each printed as a number.
@@ -156,22 +209,36 @@ fn address(hex: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use super::*;
 
     #[test]
-    fn sockets_that_listen_are_found_and_those_that_are_connected_are_not() {
-        for ip in ["127.0.0.1", "0.0.0.0", "::1"] {
-            let listener = TcpListener::bind((ip, 0)).unwrap();
-            let addr = listener.local_addr().unwrap();
+    fn servers_are_found_and_connections_are_not() {
+        for ip in ["127.0.0.1", "0.0.0.0", "::1", "::ffff:127.0.0.1"] {
             let target = if ip == "::1" { "::1" } else { "127.0.0.1" };
-            let client = TcpStream::connect((target, addr.port())).unwrap();
-            let listening = listening();
-            assert!(listening.contains(&addr), "{addr}");
-            assert!(!listening.contains(&client.local_addr().unwrap()), "{addr}");
-            drop(listener);
-            assert!(!super::listening().contains(&addr), "{addr}");
+            let tcp = TcpListener::bind((ip, 0)).unwrap();
+            let udp = UdpSocket::bind((ip, 0)).unwrap();
+            let addrs = [(Protocol::Tcp, tcp.local_addr()), (Protocol::Udp, udp.local_addr())]
+                .map(|(protocol, addr)| (protocol, addr.unwrap()))
+                .map(|(protocol, addr)| (protocol, SocketAddr::new(addr.ip().to_canonical(), addr.port())));
+            let tcp_client = TcpStream::connect((target, addrs[0].1.port())).unwrap();
+            let udp_client = UdpSocket::bind((target, 0)).unwrap();
+            udp_client.connect((target, addrs[1].1.port())).unwrap();
+            for ((protocol, addr), client) in
+                addrs.iter().zip([tcp_client.local_addr(), udp_client.local_addr()])
+            {
+                assert!(servers(*protocol).unwrap().contains(addr), "{addr}/{protocol}");
+                assert!(!servers(*protocol).unwrap().contains(&client.unwrap()), "{addr}/{protocol}");
+            }
+            drop((tcp, udp));
+            for (protocol, addr) in addrs {
+                let dropped = Instant::now();
+                // A process that another test starts has a copy until it executes its program.
+                while servers(protocol).unwrap().contains(&addr) {
+                    assert!(dropped.elapsed() < Duration::from_secs(20), "{addr}/{protocol}");
+                }
+            }
         }
     }
 

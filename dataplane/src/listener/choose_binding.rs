@@ -88,12 +88,11 @@ impl ListenerSet {
     }
 
     /// Checks that steering to `addr` takes no traffic from another process. The check is skipped where taking over is wanted,
-    /// which is never the case at an address of this machine itself, nor for UDP, whose answers leave from a socket on the
-    /// address.
+    /// which is never the case at an address of this machine itself, nor for UDP.
     fn claim(&mut self, addr: FrontendAddr, counters: &Arc<[FrontendCounters]>) -> io::Result<()> {
         let takes_over = self.steering.mode() == SteeringMode::Always
             && addr.protocol == Protocol::Tcp
             && !self.claims.is_machine(addr.ip);
-        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { open::probe(addr) }
+        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { self.claims.probe(addr) }
     }
 }

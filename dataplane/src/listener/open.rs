@@ -99,17 +99,22 @@ pub(super) fn bound(
     Ok(socket)
 }
 
+/// Whether bind(2) failed because of another socket.
+pub(super) fn is_in_use(error: &io::Error) -> bool {
+    error.raw_os_error().map(Errno::from_raw) == Some(Errno::EADDRINUSE)
+}
+
 /// A frontend that could not be opened.
 #[derive(Debug)]
 pub struct BindFailure {
     /// The frontend.
     pub frontend: Arc<Frontend>,
-    /// The error, mostly `AddrInUse` or `PermissionDenied` of bind(2); also `EMFILE` if listening sockets have reached their
-    /// share of the descriptors.
+    /// The error, mostly `AddrInUse` or `PermissionDenied` of bind(2), or `ResourceBusy` where a connection uses the port; also `EMFILE` if
+    /// listening sockets have reached their share of the descriptors.
     pub error: io::Error,
     /// Whether the frontend still listens, with the clients that it admitted before.
     pub listening: bool,
-    /// Whether the frontend is not retried: another process of the machine has the address, and may only be restarting.
+    /// Whether the frontend is not retried: another process of the machine serves at the address, and may only be restarting.
     pub is_final: bool,
 }
 
@@ -120,9 +125,9 @@ impl BindFailure {
         matches!(number, Some(Errno::EMFILE | Errno::ENFILE))
     }
 
-    /// Whether another process has the address.
+    /// Whether another process serves at the address.
     pub(crate) fn is_of_another_process(&self) -> bool {
-        self.error.raw_os_error().map(Errno::from_raw) == Some(Errno::EADDRINUSE)
+        is_in_use(&self.error)
     }
 
     /// Whether this is the same failure of the same frontend.

@@ -348,6 +348,42 @@ fn at_an_address_of_the_machine_itself_its_own_processes_come_first() {
     });
 }
 
+/// Retries until every frontend is open. A process that another test starts has copies of closed sockets until it executes its program.
+fn until_opened(dataplane: &mut Dataplane) {
+    let deadline = Instant::now() + PATIENCE;
+    while dataplane.failures().count() > 0 {
+        assert!(Instant::now() < deadline, "{:?}", dataplane.failures().next());
+        dataplane.retry();
+    }
+}
+
+#[test]
+fn a_connection_with_the_port_of_a_frontend_is_no_server_there() {
+    steering(SteeringMode::Always, 0, |dataplane| {
+        let endpoint = endpoint();
+        let ip: IpAddr = V4.parse().unwrap();
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let from = |kind| {
+            let socket = AnySocket::new(Domain::IPV4, kind, None).unwrap();
+            socket.bind(&SocketAddr::new(ip, 0).into()).unwrap();
+            socket.connect(&server.local_addr().unwrap().into()).unwrap();
+            let port = socket.local_addr().unwrap().as_socket().unwrap().port();
+            (socket, port)
+        };
+        let ((_stream, tcp), (socket, udp)) = (from(Type::STREAM), from(Type::DGRAM));
+        let (tcp, udp) = (addr(V4, tcp, Protocol::Tcp), addr(V4, udp, Protocol::Udp));
+        dataplane.reserve(BTreeSet::new(), BTreeSet::from([ip]));
+        dataplane.apply(table([tcp, udp].map(|addr| frontend(addr, endpoint))));
+        let failed: Vec<_> =
+            dataplane.failures().map(|failure| (failure.frontend.addr, failure.error.kind())).collect();
+        assert_eq!(failed, [(udp, ErrorKind::ResourceBusy)], "a socket there has to answer");
+        ask(tcp, None).unwrap();
+        drop(socket);
+        until_opened(dataplane);
+        ask(udp, None).unwrap();
+    });
+}
+
 #[test]
 fn flows_end_with_the_endpoints_of_their_frontend_and_come_back_with_them() {
     steering(SteeringMode::Always, 0, |dataplane| {
