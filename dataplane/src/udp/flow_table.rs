@@ -217,18 +217,18 @@ impl<L> FlowTable<L> {
         }
     }
 
-    /// Evicts a flow of `holder`, the owner with the most flows, to an endpoint towards which ports are scarce. Returns false if it
-    /// has no flow that may be evicted.
+    /// Evicts a flow of `holder`, the owner with the most ports, since ports are scarce: one to the endpoint `towards` if given. Returns
+    /// false if it has no flow that may be evicted.
     pub(super) fn make_room(
         &mut self,
         holder: &Weak<dyn FlowOwner>,
-        endpoint: EndpointAddr,
+        towards: Option<EndpointAddr>,
         now: Instant,
     ) -> bool {
         if holder.ptr_eq(&self.owner) {
-            return self.evict(now, BUSY, Some(endpoint));
+            return self.evict(now, BUSY, towards);
         }
-        holder.upgrade().is_some_and(|holder| holder.evict(now, Some(endpoint)))
+        holder.upgrade().is_some_and(|holder| holder.evict(now, towards))
     }
 
     /// Evicts another flow for a new one, if the new one would be forwarded at all.

@@ -12,6 +12,7 @@ use super::context::Scratch;
 use super::flow_table::{FlowTable, View};
 use super::frontend::{Link, UdpFrontend};
 use super::link::Opener;
+use super::local_ports::Crowding;
 use super::registry::Progress;
 use crate::counters::DropReason;
 use crate::sys::mmsg::{BATCH, Receiver, Sender};
@@ -151,8 +152,8 @@ impl Forwarder<'_> {
             let error = io::Error::new(io::ErrorKind::TimedOut, "no answer to datagrams");
             self.state.endpoint_failed(endpoint, &error);
         }
-        if let Some((endpoint, holder)) = opener.crowding {
-            self.flows.make_room(&holder, endpoint, self.view.now);
+        if let Some(Crowding { holder, towards }) = opener.crowding {
+            self.flows.make_room(&holder, towards, self.view.now);
         }
         sent
     }

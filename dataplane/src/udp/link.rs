@@ -10,18 +10,19 @@ use super::context::{FormerWay, OPENING};
 use super::flow_table::FlowOwner;
 use super::flow_table::{Links, Way};
 use super::frontend::{Link, UdpFrontend};
+use super::local_ports::Crowding;
 use super::registry::Source;
 use super::sockets::Upstream;
 use crate::proxy_protocol::{self, Addresses, Transport};
 use crate::sys::errnos::{is_out_of_udp_ports, is_peer_unreachable, is_source_unusable};
-use sheave_model::{ClientSource, EndpointAddr};
+use sheave_model::ClientSource;
 use socket2::Socket;
 
 /// Opens the links of one frontend's flows.
 pub(super) struct Opener<'a> {
     state: &'a Rc<UdpFrontend>,
-    /// An endpoint towards which ports are scarce, and the owner that uses the most of them.
-    pub(super) crowding: Option<(EndpointAddr, Weak<dyn FlowOwner>)>,
+    /// The owner that is to give up a port, if they are scarce.
+    pub(super) crowding: Option<Crowding>,
 }
 
 impl Links for Opener<'_> {
@@ -82,7 +83,7 @@ impl<'a> Opener<'a> {
             context.offload.upstream(way.endpoint, way.client, source_addr, &owner)
         });
         let lacking = opened.as_ref().is_err_and(is_out_of_udp_ports);
-        self.crowding = context.offload.crowding(way.endpoint, lacking).map(|holder| (way.endpoint, holder));
+        self.crowding = context.offload.crowding(way.endpoint, way.client, lacking);
         let (upstream, source_addr) = opened.inspect_err(|error| {
             if is_peer_unreachable(error) && way.source != ClientSource::Transparent {
                 self.state.endpoint_failed(way.endpoint, error);
@@ -130,7 +131,7 @@ mod tests {
     use crate::udp::local_ports::LocalPorts;
     use crate::udp::sockets::Offload;
     use crate::worker::context::{Shared, Timeouts, WorkerContext};
-    use sheave_model::ClientAddr;
+    use sheave_model::{ClientAddr, EndpointAddr};
 
     const CLIENT: Option<SocketAddr> = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)), 1));
 

@@ -50,8 +50,8 @@ pub(super) struct LocalPorts {
     /// The range from which the kernel assigns ports, including the ports of all workers.
     range: RangeInclusive<u16>,
     reserved: HashSet<u16>,
-    /// Number of flows whose port the kernel chose.
-    unshared: Cell<usize>,
+    /// Owners of the flows whose port the kernel chose.
+    unshared: RefCell<Holders>,
     /// Randomness of the ports: the hash of the standard library has random keys, so earlier ports do not reveal the next one.
     keys: RandomState,
     drawn: Cell<u64>,
@@ -64,18 +64,58 @@ pub(super) struct LocalPorts {
 struct Towards {
     /// One bit for each port that is used or rests.
     taken: Box<[u64]>,
-    used: usize,
     /// Resting ports, oldest first, each with the time at which it was returned.
     resting: VecDeque<(Instant, usize)>,
     /// Owners of the flows that use the ports.
-    holders: Vec<Holder>,
+    holders: Holders,
     /// This machine's address towards the endpoint, and when it was looked up.
     local: Option<(IpAddr, Instant)>,
+}
+
+/// Owners of flows, with the ports that each uses.
+#[derive(Default)]
+struct Holders {
+    used: usize,
+    each: Vec<Holder>,
 }
 
 struct Holder {
     owner: Weak<dyn FlowOwner>,
     used: usize,
+}
+
+impl Holders {
+    fn take(&mut self, owner: &Weak<dyn FlowOwner>) {
+        self.used += 1;
+        match self.each.iter_mut().find(|holder| holder.owner.ptr_eq(owner)) {
+            Some(holder) => holder.used += 1,
+            None => self.each.push(Holder { owner: Weak::clone(owner), used: 1 }),
+        }
+    }
+
+    fn give_back(&mut self, owner: &Weak<dyn FlowOwner>) {
+        self.used -= 1;
+        if let Some(index) = self.each.iter().position(|holder| holder.owner.ptr_eq(owner)) {
+            let holder = &mut self.each[index];
+            holder.used -= 1;
+            if holder.used == 0 {
+                self.each.swap_remove(index);
+            }
+        }
+    }
+
+    /// The owner that uses the most ports.
+    fn largest(&self) -> Option<Weak<dyn FlowOwner>> {
+        self.each.iter().max_by_key(|holder| holder.used).map(|holder| Weak::clone(&holder.owner))
+    }
+}
+
+/// An owner that is to give up a port, since ports are scarce.
+pub(super) struct Crowding {
+    /// The owner that uses the most of them.
+    pub(super) holder: Weak<dyn FlowOwner>,
+    /// The endpoint towards which they are scarce; `None` if they are towards all.
+    pub(super) towards: Option<EndpointAddr>,
 }
 
 /// A port, returned to the pool when dropped.
@@ -88,7 +128,7 @@ enum LeaseKind {
     /// A port of the pool, towards one endpoint.
     Shared { endpoint: EndpointAddr, index: usize, owner: Weak<dyn FlowOwner> },
     /// A port that the kernel chooses.
-    Unshared,
+    Unshared { owner: Weak<dyn FlowOwner> },
 }
 
 impl LocalPorts {
@@ -111,7 +151,7 @@ impl LocalPorts {
             ports,
             range,
             reserved,
-            unshared: Cell::new(0),
+            unshared: RefCell::default(),
             keys: RandomState::new(),
             drawn: Cell::new(0),
             endpoints: RefCell::default(),
@@ -129,25 +169,21 @@ impl LocalPorts {
         self.keys.hash_one(self.drawn.get()) as usize % self.ports.len()
     }
 
-    /// Leases a port towards this endpoint that is unused and has rested, or one that the kernel chooses if ports are not shared. `None`
-    /// if there is none.
+    /// Leases a port towards this endpoint that is unused and has rested; `None` if there is none.
     pub(super) fn lease(
         self: &Rc<Self>,
         endpoint: EndpointAddr,
         owner: &Weak<dyn FlowOwner>,
     ) -> Option<PortLease> {
-        if claim::is_refused() {
-            return self.lease_unshared();
-        }
         self.lease_at(endpoint, owner, self.worker.now())
     }
 
     /// Leases a port that the kernel chooses and no other flow has; `None` at the limit of such leases.
-    pub(super) fn lease_unshared(self: &Rc<Self>) -> Option<PortLease> {
-        let leased = self.unshared.get() + 1;
-        (leased <= self.ports.len()).then(|| {
-            self.unshared.set(leased);
-            PortLease { pool: Rc::clone(self), kind: LeaseKind::Unshared }
+    pub(super) fn lease_unshared(self: &Rc<Self>, owner: &Weak<dyn FlowOwner>) -> Option<PortLease> {
+        let mut unshared = self.unshared.borrow_mut();
+        (unshared.used < self.ports.len()).then(|| {
+            unshared.take(owner);
+            PortLease { pool: Rc::clone(self), kind: LeaseKind::Unshared { owner: Weak::clone(owner) } }
         })
     }
 
@@ -164,7 +200,7 @@ impl LocalPorts {
         }
         let towards = endpoints.entry(endpoint).or_insert_with(|| Towards::new(self.ports.len()));
         towards.wake(now);
-        let index = if towards.used + towards.resting.len() < self.ports.len() {
+        let index = if towards.holders.used + towards.resting.len() < self.ports.len() {
             let guessed = (0..GUESSES).map(|_| self.random()).find(|index| !towards.is_taken(*index));
             guessed.or_else(|| towards.next_free(self.random(), self.ports.len()))
         } else {
@@ -211,26 +247,36 @@ impl LocalPorts {
         towards.local.map(|(ip, _)| ip)
     }
 
+    /// Number of ports to be kept free.
+    fn spared(&self) -> usize {
+        (self.ports.len() / SPARED).max(1)
+    }
+
     /// The owner with the most flows to an endpoint, if ports towards it are scarce: the unused ones, including resting ones, are
     /// fewer than those to be kept free. If a port was `lacking`, other programs have some of the ports, so few resting ones suffice.
     /// `None` if there are enough.
-    pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
+    pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Crowding> {
         let endpoints = self.endpoints.borrow();
         let towards = endpoints.get(&endpoint)?;
-        let spared = (self.ports.len() / SPARED).max(1);
-        let few_rest = towards.resting.len() <= spared;
-        let scarce = towards.used + spared > self.ports.len() || (lacking && few_rest);
-        if !scarce {
-            return None;
-        }
-        towards.holders.iter().max_by_key(|holder| holder.used).map(|holder| Weak::clone(&holder.owner))
+        let few_rest = towards.resting.len() <= self.spared();
+        let scarce = towards.holders.used + self.spared() > self.ports.len() || (lacking && few_rest);
+        let holder = towards.holders.largest().filter(|_| scarce)?;
+        Some(Crowding { holder, towards: Some(endpoint) })
+    }
+
+    /// Like [`crowding`](Self::crowding), for ports that the kernel chooses. None of them rests.
+    pub(super) fn crowding_unshared(&self, lacking: bool) -> Option<Crowding> {
+        let unshared = self.unshared.borrow();
+        let scarce = unshared.used + self.spared() > self.ports.len() || lacking;
+        let holder = unshared.largest().filter(|_| scarce)?;
+        Some(Crowding { holder, towards: None })
     }
 }
 
 impl Towards {
     fn new(ports: usize) -> Self {
         let taken = vec![0; ports.div_ceil(64)].into_boxed_slice();
-        Self { taken, used: 0, resting: VecDeque::new(), holders: Vec::new(), local: None }
+        Self { taken, resting: VecDeque::new(), holders: Holders::default(), local: None }
     }
 
     fn is_taken(&self, index: usize) -> bool {
@@ -248,20 +294,12 @@ impl Towards {
 
     fn take(&mut self, index: usize, owner: &Weak<dyn FlowOwner>) {
         self.taken[index / 64] |= 1 << (index % 64);
-        self.used += 1;
-        match self.holders.iter_mut().find(|holder| holder.owner.ptr_eq(owner)) {
-            Some(holder) => holder.used += 1,
-            None => self.holders.push(Holder { owner: Weak::clone(owner), used: 1 }),
-        }
+        self.holders.take(owner);
     }
 
     fn give_back(&mut self, index: usize, owner: &Weak<dyn FlowOwner>, now: Instant) {
-        self.used -= 1;
         self.resting.push_back((now, index));
-        if let Some(holder) = self.holders.iter_mut().find(|holder| holder.owner.ptr_eq(owner)) {
-            holder.used -= 1;
-        }
-        self.holders.retain(|holder| holder.used > 0);
+        self.holders.give_back(owner);
     }
 
     /// Releases the ports that have rested.
@@ -273,7 +311,7 @@ impl Towards {
 
     /// Whether any port is used or rests.
     fn matters(&self, now: Instant) -> bool {
-        self.used > 0 || self.resting.back().is_some_and(|(since, _)| *since + REST > now)
+        self.holders.used > 0 || self.resting.back().is_some_and(|(since, _)| *since + REST > now)
     }
 }
 
@@ -282,7 +320,7 @@ impl PortLease {
     pub(super) fn port(&self) -> Option<u16> {
         match self.kind {
             LeaseKind::Shared { index, .. } => Some(self.pool.ports[index]),
-            LeaseKind::Unshared => None,
+            LeaseKind::Unshared { .. } => None,
         }
     }
 }
@@ -295,7 +333,7 @@ impl Drop for PortLease {
                     towards.give_back(*index, owner, self.pool.worker.now());
                 }
             }
-            LeaseKind::Unshared => self.pool.unshared.update(|leased| leased - 1),
+            LeaseKind::Unshared { owner } => self.pool.unshared.borrow_mut().give_back(owner),
         }
     }
 }
@@ -412,7 +450,7 @@ mod tests {
         let mut of_many: Vec<PortLease> = (0..20).map(|_| lease(&many)).collect();
         assert!(pool.crowding(endpoint(1), false).is_none(), "the spared two are free");
         of_many.push(lease(&many));
-        assert!(pool.crowding(endpoint(1), false).is_some_and(|holder| holder.ptr_eq(&many)));
+        assert!(pool.crowding(endpoint(1), false).is_some_and(|it| it.holder.ptr_eq(&many)));
         assert!(pool.crowding(endpoint(2), false).is_none());
         of_many.truncate(5);
         assert!(pool.crowding(endpoint(1), false).is_none(), "though nearly all rest");
@@ -425,10 +463,29 @@ mod tests {
     #[test]
     fn ports_that_the_kernel_chooses_are_no_more_than_would_be_shared() {
         let pool = pool(1000..1003);
-        let mut leases: Vec<PortLease> = std::iter::from_fn(|| pool.lease_unshared()).collect();
+        let owner = owner();
+        let mut leases: Vec<PortLease> = std::iter::from_fn(|| pool.lease_unshared(&owner)).collect();
         assert_eq!((leases.len(), leases[0].port()), (3, None));
         leases.pop();
-        assert!(pool.lease_unshared().is_some());
+        assert!(pool.lease_unshared(&owner).is_some());
+    }
+
+    #[test]
+    fn who_has_the_most_ports_that_the_kernel_chose_is_known() {
+        let pool = pool(1000..1032);
+        let (few, many) = (owner(), owner());
+        let lease = |owner: &Weak<dyn FlowOwner>| pool.lease_unshared(owner).unwrap();
+        let _few: Vec<PortLease> = (0..10).map(|_| lease(&few)).collect();
+        let mut of_many: Vec<PortLease> = (0..20).map(|_| lease(&many)).collect();
+        assert!(pool.crowding_unshared(false).is_none(), "the spared two are free");
+        of_many.push(lease(&many));
+        assert!(pool.crowding_unshared(false).is_some_and(|it| it.holder.ptr_eq(&many)));
+        of_many.truncate(5);
+        assert!(pool.crowding_unshared(false).is_none());
+        assert!(
+            pool.crowding_unshared(true).is_some_and(|it| it.holder.ptr_eq(&few)),
+            "others have the rest"
+        );
     }
 
     #[test]

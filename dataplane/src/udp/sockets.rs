@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::batch::BundleLimit;
 use super::flow_table::FlowOwner;
-use super::local_ports::{LocalPorts, PortLease};
+use super::local_ports::{Crowding, LocalPorts, PortLease, claim};
 use crate::paths::Paths;
 use crate::sys::bind::{bind_freebind, bind_transparent_udp};
 use crate::sys::sockets::UDP_RECEIVE_BUFFER;
@@ -109,18 +109,24 @@ impl Offload {
         Err(Errno::EADDRNOTAVAIL.into())
     }
 
-    /// Leases a port of the gateway for a flow. If the client is itself a flow of this process, the port is not shared: it must identify
-    /// the number of flows that the client's datagrams have passed.
+    /// Whether a flow of this client may share its port. If the client is itself a flow of this process, the port must identify the number
+    /// of flows that the client's datagrams have passed.
+    fn shares_port(&self, client: ClientAddr) -> bool {
+        !claim::is_refused() && self.addresses.hops(client) == 0
+    }
+
+    /// Leases a port of the gateway for a flow.
     fn lease(
         &self,
         endpoint: EndpointAddr,
         client: ClientAddr,
         owner: &Weak<dyn FlowOwner>,
     ) -> Option<PortLease> {
-        if self.addresses.hops(client) > 0 {
-            return self.ports.lease_unshared();
+        if self.shares_port(client) {
+            self.ports.lease(endpoint, owner)
+        } else {
+            self.ports.lease_unshared(owner)
         }
-        self.ports.lease(endpoint, owner)
     }
 
     /// The socket towards its endpoint of a flow of another process.
@@ -143,7 +149,7 @@ impl Offload {
             Some(port) => Some(self.ports.take_over(endpoint, port, owner).ok_or(Errno::EADDRNOTAVAIL)?),
             None if transparent => None,
             // No other flow can have its port, even beyond the limit.
-            None => self.ports.lease_unshared(),
+            None => self.ports.lease_unshared(owner),
         };
         let known =
             if transparent { None } else { self.make_known(&socket, endpoint, client, lease.as_ref()) };
@@ -178,9 +184,19 @@ impl Offload {
         }
     }
 
-    /// The owner with the most flows to an endpoint, if ports towards it are scarce or one was `lacking`; `None` otherwise.
-    pub(super) fn crowding(&self, endpoint: EndpointAddr, lacking: bool) -> Option<Weak<dyn FlowOwner>> {
-        self.ports.crowding(endpoint, lacking)
+    /// The owner that is to give up a port for flows of this client to an endpoint, if such ports are scarce or one was `lacking`; `None`
+    /// otherwise.
+    pub(super) fn crowding(
+        &self,
+        endpoint: EndpointAddr,
+        client: ClientAddr,
+        lacking: bool,
+    ) -> Option<Crowding> {
+        if self.shares_port(client) {
+            self.ports.crowding(endpoint, lacking)
+        } else {
+            self.ports.crowding_unshared(lacking)
+        }
     }
 
     /// Opens a socket on the frontend's address through which clients are answered. It receives no datagrams, since those are steered to
@@ -318,6 +334,24 @@ mod tests {
             open.extend([front, back]);
             open.drain(..open.len().saturating_sub(300));
         }
+    }
+
+    #[test]
+    fn who_has_the_most_ports_for_themselves_gives_way_to_a_flow_that_finds_none() {
+        let offload = offload();
+        let nobody: Weak<dyn FlowOwner> = Weak::<UdpFrontend>::new();
+        let endpoint = EndpointAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
+        let client = ClientAddr(([198, 51, 100, 1], 1).into());
+        let front = offload.upstream(endpoint, client, None, &nobody).unwrap();
+        let of_flow = ClientAddr(front.socket.local_addr().unwrap().as_socket().unwrap());
+        let leases: Vec<PortLease> = std::iter::from_fn(|| offload.ports.lease_unshared(&nobody)).collect();
+        let error = offload.upstream(endpoint, of_flow, None, &nobody).unwrap_err();
+        assert!(crate::sys::errnos::is_out_of_udp_ports(&error));
+        let crowding = offload.crowding(endpoint, of_flow, true).expect("an owner of thousands");
+        assert!(crowding.holder.ptr_eq(&nobody) && crowding.towards.is_none());
+        assert!(offload.crowding(endpoint, client, false).is_none(), "ports that are shared are free");
+        drop(leases);
+        assert!(offload.upstream(endpoint, of_flow, None, &nobody).is_ok());
     }
 
     #[test]

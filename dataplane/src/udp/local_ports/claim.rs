@@ -65,7 +65,7 @@ fn current() -> MutexGuard<'static, PortClaim> {
 }
 
 /// Whether another process may share ports.
-pub(super) fn is_refused() -> bool {
+pub(in crate::udp) fn is_refused() -> bool {
     REFUSED.load(Ordering::Relaxed)
 }
 

@@ -204,10 +204,10 @@ fn room_towards_an_endpoint_is_made_by_a_flow_to_it_the_oldest_that_is_not_busy(
     world.swap(&ready(&[1]));
     world.now += BUSY;
     world.datagram(of_first[0]).unwrap();
-    assert!(world.flows.make_room(&itself, endpoint_addr(1), world.now));
+    assert!(world.flows.make_room(&itself, Some(endpoint_addr(1)), world.now));
     let left: Vec<u16> = (1..=10).filter(|client| *client != of_first[1]).collect();
     assert_eq!(world.clients(), left);
-    assert!(!world.flows.make_room(&itself, endpoint_addr(3), world.now), "no flow goes there");
+    assert!(!world.flows.make_room(&itself, Some(endpoint_addr(3)), world.now), "no flow goes there");
     assert_eq!(world.clients(), left);
     world.now += UNANSWERED;
     world.flows.expire(world.now, usize::MAX);
@@ -224,8 +224,10 @@ fn who_has_the_most_flows_to_an_endpoint_makes_room_for_others() {
     (1..=10).for_each(|client| assert!(large.borrow_mut().datagram(client).is_ok()));
     let holder = Weak::clone(&large.borrow().flows.owner);
     let (flows, now) = (&mut small.borrow_mut().flows, large.borrow().now);
-    assert!(flows.make_room(&holder, endpoint_addr(1), now));
+    assert!(flows.make_room(&holder, Some(endpoint_addr(1)), now));
     assert_eq!((large.borrow().flows.len(), flows.len()), (9, 0));
+    assert!(flows.make_room(&holder, None, now), "whatever endpoint it goes to");
+    assert_eq!(large.borrow().flows.len(), 8);
 }
 
 #[test]
