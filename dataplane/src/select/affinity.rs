@@ -83,8 +83,8 @@ impl Default for AffinityTable {
 }
 
 impl AffinityTable {
-    /// Creates a table for at most `max_records` (at least one), allocated on demand. When full, a record that expires soon makes room
-    /// for a new one.
+    /// Creates a table for at most `max_records` (at least one), allocated on demand. When full, the scope with the most records makes room
+    /// for a new one: one of its records that expires soon is evicted.
     pub fn with_capacity(max_records: usize) -> Self {
         let shards = (max_records / MIN_SHARD_RECORDS).clamp(1, MAX_SHARDS);
         let hasher = foldhash::fast::RandomState::default();

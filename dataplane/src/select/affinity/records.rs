@@ -1,5 +1,7 @@
 //! Affinity records behind one lock.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,10 @@ use crate::handover::{AffinityRecord, millis_since};
 const SWEPT: usize = 2;
 /// Number of records compared to evict one (Redis found five to be nearly as good as all).
 const SAMPLED: usize = 5;
+/// Maximum number of records compared while it is not certain that the scope with the most is among them.
+const SEARCHED: usize = 64;
+/// Step between compared records, of [`SEARCHED`] places: the golden section spreads any number of them over the shard.
+const STRIDE: usize = 39;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AffinityKey {
@@ -50,6 +56,8 @@ impl StickyRecord {
 #[derive(Debug)]
 pub(super) struct Shard {
     records: IndexMap<AffinityKey, StickyRecord, foldhash::fast::RandomState>,
+    /// Number of records of each scope, so that a scope with many does not evict those of others.
+    of_scopes: HashMap<Scope, usize, foldhash::fast::RandomState>,
     capacity: usize,
     /// One above the index that is swept next.
     hand: usize,
@@ -57,7 +65,8 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn new(capacity: usize, hasher: foldhash::fast::RandomState) -> Self {
-        Self { records: IndexMap::with_hasher(hasher), capacity, hand: 0 }
+        let of_scopes = HashMap::with_hasher(hasher.clone());
+        Self { records: IndexMap::with_hasher(hasher), of_scopes, capacity, hand: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -97,7 +106,9 @@ impl Shard {
         now: Instant,
     ) {
         self.sweep(now);
-        self.records.insert(key, StickyRecord::new(endpoint, timeout, now));
+        if self.records.insert(key, StickyRecord::new(endpoint, timeout, now)).is_none() {
+            *self.of_scopes.entry(key.scope).or_default() += 1;
+        }
         if self.records.len() > self.capacity {
             self.evict(now);
         }
@@ -132,22 +143,41 @@ impl Shard {
         for _ in 0..SWEPT {
             self.hand = self.hand.min(self.records.len()).checked_sub(1).unwrap_or(self.records.len());
             if self.records.get_index(self.hand).is_some_and(|(_, record)| record.remaining(now).is_zero()) {
-                self.records.swap_remove_index(self.hand);
+                self.remove(self.hand);
             }
         }
     }
 
-    /// Removes the record that expires first among a few spread over the shard; never the newest, which is last.
+    fn remove(&mut self, index: usize) {
+        let Some((AffinityKey { scope, .. }, _)) = self.records.swap_remove_index(index) else { return };
+        if let Some(count) = self.of_scopes.get_mut(&scope) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_scopes.remove(&scope);
+            }
+        }
+    }
+
+    /// Removes a record of the scope with the most: the one that expires first among a few spread over the shard; never the newest, which
+    /// is last.
     fn evict(&mut self, now: Instant) {
         let older = self.records.len().saturating_sub(1).max(1);
-        let sample = (0..SAMPLED).map(|step| (self.hand + step * older / SAMPLED) % older);
-        let nearest = sample
-            .filter_map(|index| {
-                self.records.get_index(index).map(|(_, record)| (record.remaining(now), index))
-            })
-            .min();
-        if let Some((_, index)) = nearest {
-            self.records.swap_remove_index(index);
+        let mut chosen = None;
+        for step in 0..SEARCHED {
+            let index = (self.hand + step * STRIDE % SEARCHED * older / SEARCHED) % older;
+            let Some((key, record)) = self.records.get_index(index) else { continue };
+            let of_scope = self.of_scopes.get(&key.scope).copied().unwrap_or_default();
+            let candidate = (Reverse(of_scope), record.remaining(now), index);
+            let best = chosen.map_or(candidate, |chosen| candidate.min(chosen));
+            chosen = Some(best);
+            // No scope has more than one that has half of the records.
+            let (Reverse(most), ..) = best;
+            if step + 1 >= SAMPLED && 2 * most >= self.records.len() {
+                break;
+            }
+        }
+        if let Some((.., index)) = chosen {
+            self.remove(index);
         }
     }
 }

@@ -116,6 +116,44 @@ fn a_full_table_stays_at_its_bound_and_keeps_the_youngest() {
     assert!(youngest.count() > 350);
 }
 
+/// Whatever the timeouts: those of the flood outlast the others.
+#[test]
+fn a_flood_of_one_scope_leaves_the_records_of_others() {
+    const EACH: u32 = 150;
+    let (table, start) = (AffinityTable::with_capacity(1_000), Instant::now());
+    let others = [scope("http"), scope("https")];
+    for other in others {
+        (0..EACH).for_each(|number| table.record(other, client(number), endpoint(1), TIMEOUT, start));
+    }
+    for number in 0..100_000 {
+        let now = start + Duration::from_micros(u64::from(number));
+        table.record(scope("flood"), client(number), endpoint(1), 1000 * TIMEOUT, now);
+    }
+    let left = |other| (0..EACH).filter(|&number| renew(&table, other, number, start).is_some()).count();
+    assert_eq!(others.map(left), [EACH as usize; 2]);
+    // A scope that comes later gets as much as it needs, too.
+    (0..EACH).for_each(|number| table.record(scope("late"), client(number), endpoint(1), TIMEOUT, start));
+    assert_eq!([others[0], others[1], scope("late")].map(left), [EACH as usize; 3]);
+}
+
+/// No scope has half of the records.
+#[test]
+fn scopes_that_fill_the_table_together_get_the_same() {
+    let (table, now) = (AffinityTable::with_capacity(1_000), Instant::now());
+    let scopes: Vec<Scope> = (0..10).map(|number| scope(&number.to_string())).collect();
+    for number in 0..1_000 {
+        let of_scope = |index: usize| (0..1 + 2 * index).map(move |copy| (index, 19 * number + copy as u32));
+        for (index, from) in (0..scopes.len()).flat_map(of_scope) {
+            table.record(scopes[index], client(from), endpoint(1), TIMEOUT, now);
+        }
+    }
+    for scope in scopes {
+        let left = (0..20_000).filter(|&from| table.peek(scope, client(from), TIMEOUT, now).is_some());
+        let left = left.count();
+        assert!((80..=120).contains(&left), "{left}");
+    }
+}
+
 #[test]
 fn all_shards_together_stay_at_the_bound() {
     for bound in [0, 1, 5, 5_000, 100_000] {
