@@ -37,6 +37,7 @@ use binding::{Binding, Occupancy};
 use dedicated::DedicatedAddresses;
 use handover::FormerListeners;
 pub use open::BindFailure;
+use open::Claim;
 use sheave_model::AddressSet;
 use sheave_model::{Frontend, FrontendAddr};
 use source_filter::SourceFilters;
@@ -345,6 +346,7 @@ impl ListenerSet {
     /// if that socket is no longer in use: the worker has seen it being closed.
     pub(crate) fn discard(&mut self, broken: &BrokenSocket, workers: &[WorkerHandle]) -> bool {
         let BrokenSocket { addr, socket, error } = broken;
+        let Some(socket) = socket else { return self.discard_unanswering(*addr, error, workers) };
         let Some(socket) = socket.upgrade() else { return false };
         if self.steering.discard(&socket) {
             tracing::warn!(%error, "a socket of steered frontends is broken; opening it again");
@@ -356,6 +358,23 @@ impl ListenerSet {
             self.start_over(*addr, workers);
         }
         current
+    }
+
+    /// Closes a steered frontend whose clients cannot be answered, so that the next reconcile fails. Returns false if they can be by now.
+    fn discard_unanswering(
+        &mut self,
+        addr: FrontendAddr,
+        error: &io::Error,
+        workers: &[WorkerHandle],
+    ) -> bool {
+        let open =
+            self.listeners.get(&addr).is_some_and(|it| matches!(it.binding, Binding::Steered(Some(_))));
+        if !open || self.claims.probe(addr, Claim::Again).is_ok() {
+            return false;
+        }
+        tracing::warn!(frontend = %addr, %error, "no socket can answer clients, so it is no longer steered");
+        self.start_over(addr, workers);
+        true
     }
 
     /// Closes a frontend, so that the next reconcile opens it again.

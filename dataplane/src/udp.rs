@@ -84,7 +84,7 @@ impl Udp {
         let listening = self.frontends.get_mut(place).map(|frontend| frontend.listen(Arc::clone(&socket)));
         let replaced = match listening {
             Some(Err(error)) => {
-                self.context.worker.report_broken(addr, socket, error);
+                self.context.worker.report_broken(addr, Some(socket), error);
                 Some(place)
             }
             Some(Ok(())) | None => self.own.insert(addr, place),
@@ -95,7 +95,7 @@ impl Udp {
     /// Serves a socket that steered frontends share; `addr` is the socket's own address.
     pub(crate) fn steer(&mut self, addr: FrontendAddr, socket: Arc<Socket>) {
         if let Err(error) = self.steered.listen(addr, Arc::clone(&socket)) {
-            self.context.worker.report_broken(addr, socket, error);
+            self.context.worker.report_broken(addr, Some(socket), error);
         }
     }
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::open::{self, is_in_use};
+use super::open::{self, Claim, is_in_use};
 use crate::counters::{FrontendCounters, UdpCounters};
 use sheave_model::{FrontendAddr, Protocol};
 
@@ -59,8 +59,8 @@ impl AddressClaims {
     }
 
     /// Whether sockets of closed frontends may still be on the address.
-    pub(super) fn is_ours(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> bool {
-        self.departed.holds(addr, counters)
+    pub(super) fn claim(&mut self, addr: FrontendAddr, counters: &[FrontendCounters]) -> Claim {
+        if self.departed.holds(addr, counters) { Claim::Again } else { Claim::First }
     }
 
     /// TCP frontends among `steered` whose address is the machine's own and where another process listens now.
@@ -74,7 +74,7 @@ impl AddressClaims {
         // bind(2) fails because of connected sockets, too; and a listener that accepts only IPv6 does not affect IPv4.
         let taken = |addr: &FrontendAddr| {
             others.iter().any(|other| addr.is_reached_at(*other))
-                && open::probe(*addr).is_err_and(|error| is_in_use(&error))
+                && open::probe(*addr, Claim::First).is_err_and(|error| is_in_use(&error))
         };
         asked.filter(taken).collect()
     }
@@ -84,8 +84,8 @@ impl AddressClaims {
     ///
     /// # Errors
     /// Returns the errors of [`open::probe`].
-    pub(super) fn probe(&mut self, addr: FrontendAddr) -> io::Result<()> {
-        let probed = open::probe(addr);
+    pub(super) fn probe(&mut self, addr: FrontendAddr, claim: Claim) -> io::Result<()> {
+        let probed = open::probe(addr, claim);
         if addr.protocol == Protocol::Tcp && probed.as_ref().is_err_and(is_in_use) {
             // What was read earlier may lack a listener that is the cause.
             self.servers.remove(&addr.protocol);

@@ -7,7 +7,7 @@ use sheave_model::{AddressSet, FrontendAddr, Protocol};
 
 use super::binding::Binding;
 use super::handover::Former;
-use super::open::{self, Claim};
+use super::open;
 use super::state::Admission;
 use super::steering::SteeringMode;
 use super::{ListenerSet, serve};
@@ -60,7 +60,7 @@ impl ListenerSet {
         counters: &Arc<[FrontendCounters]>,
         workers: &[WorkerHandle],
     ) -> io::Result<Binding> {
-        let claim = if self.claims.is_ours(addr, counters) { Claim::Again } else { Claim::First };
+        let claim = self.claims.claim(addr, counters);
         let (sources, syn_policy) = (admission.sources(addr.ip), admission.syn_policy());
         let (filter, sockets) = self
             .filters
@@ -93,6 +93,10 @@ impl ListenerSet {
         let takes_over = self.steering.mode() == SteeringMode::Always
             && addr.protocol == Protocol::Tcp
             && !self.claims.is_machine(addr.ip);
-        if takes_over || self.claims.is_ours(addr, counters) { Ok(()) } else { self.claims.probe(addr) }
+        if takes_over {
+            return Ok(());
+        }
+        let claim = self.claims.claim(addr, counters);
+        self.claims.probe(addr, claim)
     }
 }

@@ -55,8 +55,8 @@ pub(super) fn open(
 ///
 /// # Errors
 /// Returns the errors of [`open`].
-pub(super) fn probe(addr: FrontendAddr) -> io::Result<()> {
-    bound(addr.protocol, addr.socket_addr(), false, &SourceFilter::Everyone).map(drop)
+pub(super) fn probe(addr: FrontendAddr, claim: Claim) -> io::Result<()> {
+    bound(addr.protocol, addr.socket_addr(), claim == Claim::Again, &SourceFilter::Everyone).map(drop)
 }
 
 /// Starts to listen. All sockets must be bound: a group that grows while it listens would move connections between its queues.

@@ -209,7 +209,7 @@ impl Listeners {
             if self.of_frontends.get(&addr) == Some(&key) {
                 self.of_frontends.remove(&addr);
             }
-            self.worker.report_broken(addr, socket, error);
+            self.worker.report_broken(addr, Some(socket), error);
         }
     }
 

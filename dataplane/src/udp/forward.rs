@@ -175,7 +175,7 @@ impl Forwarder<'_> {
         }
         let advice = match reason {
             DropReason::NoSocket => {
-                "more flows need descriptors (LimitNOFILE, ulimit -n), and a route to each endpoint"
+                "more flows need descriptors (LimitNOFILE, ulimit -n), a route to each endpoint, and the frontend's address for answers"
             }
             DropReason::NoPort => "widen net.ipv4.ip_local_port_range or add endpoints",
             // Shown as a Problem or logged elsewhere, or not of interest.

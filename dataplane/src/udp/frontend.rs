@@ -27,6 +27,9 @@ pub(super) const DRAIN_IDLE: Duration = Duration::from_secs(2);
 /// Maximum number of flows of a frontend that are checked before others have their turn.
 pub(super) const SWEPT: usize = 256;
 
+/// Interval between reports that clients cannot be answered, which every datagram without a flow finds out.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
 /// All UDP frontends of a worker. Dropping one closes its sockets and ends its flows.
 pub(super) type UdpFrontends = KeyedSlab<Rc<UdpFrontend>>;
 
@@ -86,6 +89,8 @@ pub(super) struct UdpFrontend {
     answers: ReplySocket,
     /// `None` once the frontend accepts no new flows and has none.
     client_side: RefCell<Option<ClientSide>>,
+    /// When it was last reported that no socket can be bound to its address.
+    reported: Cell<Option<Instant>>,
     /// When it checks for idle flows next; `None` while there are no flows.
     next_sweep: Cell<Option<Instant>>,
     /// Dropped last: shared counters show that sockets on the address are still open.
@@ -115,6 +120,7 @@ impl UdpFrontend {
             counters: RefCell::new(counters),
             answers,
             client_side: RefCell::default(),
+            reported: Cell::default(),
             next_sweep: Cell::default(),
         })
     }
@@ -151,15 +157,30 @@ impl UdpFrontend {
     /// The socket through which the client of a new flow is answered; opens one if there is none.
     ///
     /// # Errors
-    /// Returns an error if no descriptor is left, or if socket(2) or bind(2) fails.
+    /// Returns an error if no descriptor is left, or if socket(2) or bind(2) fails. It is never one of those of connect(2) that another
+    /// endpoint may mend.
     pub(super) fn open_client_socket(&self) -> io::Result<Arc<Socket>> {
         if self.answers == ReplySocket::Own && self.client_side.borrow().is_none() {
             let descriptor = Some(Descriptor::take(&self.context.worker.shared.capacity)?);
-            let socket = self.context.offload.answering(self.addr)?;
+            let socket =
+                self.context.offload.answering(self.addr).or_else(|error| self.cannot_answer(error))?;
             let client_side = ClientSide { socket, _reading: None, _descriptor: descriptor };
             *self.client_side.borrow_mut() = Some(client_side);
         }
         self.client_socket().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Reports that no socket can be bound to the frontend's address, and returns an error that no endpoint is to blame for.
+    fn cannot_answer<T>(&self, error: io::Error) -> io::Result<T> {
+        let (worker, now) = (&self.context.worker, self.context.worker.now());
+        if error.kind() == io::ErrorKind::AddrInUse
+            && self.reported.get().is_none_or(|reported| reported + REPORT_EVERY <= now)
+        {
+            self.reported.set(Some(now));
+            let error = io::Error::new(error.kind(), error.to_string());
+            worker.report_broken(self.addr, None, error);
+        }
+        Err(io::Error::other(error))
     }
 
     /// Limit for a path that has not refused a bundle yet.

@@ -84,7 +84,7 @@ pub(crate) struct Shared {
     pub(crate) connection_log: ConnectionLog,
     /// Progress of each worker.
     pub(crate) progress: Arc<[WorkerProgress]>,
-    /// Channel for listening sockets that have failed.
+    /// Channel for sockets of frontends that have failed.
     pub(crate) broken: mpsc::UnboundedSender<BrokenSocket>,
 }
 
@@ -112,13 +112,14 @@ impl Shared {
     }
 }
 
-/// A worker's report that a listening socket has failed. Closing a socket can cause it, too: `socket` does not upgrade
+/// A worker's report that a socket of a frontend has failed. Closing a listening socket can cause it, too: `socket` does not upgrade
 /// then.
 #[derive(Debug)]
 pub(crate) struct BrokenSocket {
     pub(crate) addr: FrontendAddr,
-    /// Weak, so that the address is free as soon as the last worker has released the socket.
-    pub(crate) socket: Weak<Socket>,
+    /// The listening socket. Weak, so that the address is free as soon as the last worker has released it. `None` if a steered frontend
+    /// cannot bind a socket through which it answers.
+    pub(crate) socket: Option<Weak<Socket>>,
     pub(crate) error: io::Error,
 }
 
@@ -224,9 +225,9 @@ impl WorkerContext {
         OpenCount(Rc::clone(self))
     }
 
-    /// Reports that a listening socket has failed.
-    pub(crate) fn report_broken(&self, addr: FrontendAddr, held: Arc<Socket>, error: io::Error) {
-        let socket = Arc::downgrade(&held);
+    /// Reports that a listening socket has failed, or that one cannot be opened to answer.
+    pub(crate) fn report_broken(&self, addr: FrontendAddr, held: Option<Arc<Socket>>, error: io::Error) {
+        let socket = held.as_ref().map(Arc::downgrade);
         drop(held);
         if self.shared.broken.send(BrokenSocket { addr, socket, error }).is_err() {
             tracing::debug!(frontend = %addr, "nobody is left to bind it again");

@@ -13,6 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use socket2::{Domain, Socket as AnySocket, Type};
 
 use super::*;
+use crate::counters::{DropReason, FrontendCounters};
 use crate::{CapacityLimits, Dataplane, Options, Settings, Timeouts};
 use sheave_model::test_util::{self, table};
 use sheave_model::{Algorithm, EndpointAddr, Frontend, Protocol, Route, RoutingTable, SourceRanges};
@@ -381,6 +382,37 @@ fn a_connection_with_the_port_of_a_frontend_is_no_server_there() {
         drop(socket);
         until_opened(dataplane);
         ask(udp, None).unwrap();
+    });
+}
+
+/// A socket of another user, which no socket of this process may share an address with.
+#[test]
+fn clients_that_cannot_be_answered_are_no_lack_of_ports() {
+    steering(SteeringMode::Always, 0, |dataplane| {
+        let served = addr(V4, 53, Protocol::Udp);
+        dataplane.apply(table([frontend(served, endpoint())]));
+        assert_eq!(dataplane.failures().count(), 0);
+        let other = UdpSocket::bind(served.socket_addr()).unwrap();
+        assert!(ask_for(served, None, SILENCE).is_err());
+        let dropped = |reason| -> u64 {
+            dataplane
+                .counters(served)
+                .iter()
+                .filter_map(FrontendCounters::as_udp)
+                .map(|it| it.dropped(reason))
+                .sum()
+        };
+        assert_eq!([DropReason::NoPort, DropReason::NoSocket].map(dropped), [0, 1]);
+        dataplane.retry();
+        let failed = |dataplane: &Dataplane| -> Vec<ErrorKind> {
+            dataplane.failures().map(|failure| failure.error.kind()).collect()
+        };
+        assert_eq!(failed(dataplane), [ErrorKind::AddrInUse]);
+        dataplane.retry();
+        assert_eq!(failed(dataplane), [ErrorKind::AddrInUse]);
+        drop(other);
+        until_opened(dataplane);
+        ask(served, None).unwrap();
     });
 }
 
