@@ -16,7 +16,7 @@ use crate::balance::failover::{self, FailoverCandidate, FailoverRules};
 use crate::balance::maglev::Maglev;
 use crate::balance::shares::{self, Member};
 use crate::balance::weights::Weights;
-use crate::balance::{Balancer, PickInput, hash};
+use crate::balance::{Balancer, PickInput, Tried, hash};
 
 /// Candidates compiled for choosing; never empty. Each is identified by its index in the frontend's [`ServingEndpoints`], which do not
 /// change during the lifetime of the candidates.
@@ -25,6 +25,8 @@ pub(super) struct Candidates {
     balancer: Balancer,
     /// Index of each candidate, in ascending order; `None` if all serving endpoints are candidates, as in most frontends.
     places: Option<Box<[u32]>>,
+    /// The [`hash::cluster`] of each candidate, in the same order, if there are several and the balancer does not know them.
+    clusters: Box<[u64]>,
     /// Number of choices so far. Only counted for round robin: other algorithms do not need a cache line that every pick writes.
     turn: AtomicUsize,
     /// Healthy candidates of the next tier, for connections that keep failing: nothing spills over until the failing endpoints count as
@@ -56,18 +58,23 @@ impl Candidates {
         let weights = Weights::new(shares.iter().map(|&(_, share)| share.into()))?;
         let several = frontend.failover.is_some() && frontend.backends.len() > 1;
         let identity = |place: u32| serving.get(place as usize).map_or(0, |it| identity(frontend, it.addr));
-        let balancer = match inside(algorithm).filter(|_| several) {
-            Some(inside) => {
-                let clusters = clusters(frontend, &members, &shares, identity);
-                Balancer::of_clusters(inside, weights, clusters, known)
+        let clusters = several.then(|| clusters(frontend, &members, &shares, identity));
+        let (balancer, clusters) = match (inside(algorithm), clusters) {
+            (Some(inside), Some(clusters)) => {
+                (Balancer::of_clusters(inside, weights, clusters, known), Box::default())
             }
-            None => {
+            (_, clusters) => {
                 let identities = shares.iter().map(|&(place, _)| identity(place));
-                Balancer::new(algorithm, weights, identities, known)
+                let balancer = Balancer::new(algorithm, weights, identities, known);
+                (
+                    balancer,
+                    clusters.map(|clusters| cluster_of_each(&clusters, shares.len())).unwrap_or_default(),
+                )
             }
         };
         Some(Self {
             balancer,
+            clusters,
             places: (shares.len() < serving.len()).then(|| shares.iter().map(|&(place, _)| place).collect()),
             turn: previous.map_or(0, Self::peek_turn).into(),
             spares: spares(frontend, candidates, health, serving, &shares),
@@ -145,8 +152,24 @@ impl Candidates {
         }
         let tried = self.avoidable(request.tried, serving);
         let was_tried = |index: usize| endpoint(index).is_some_and(|it| tried.contains(&it.addr));
-        let input = PickInput { tried: if tried.is_empty() { None } else { Some(&was_tried) }, ..input };
+        let suspicious = self.suspicious_clusters(&was_tried);
+        let avoided = |index: usize| {
+            was_tried(index) || self.clusters.get(index).is_some_and(|cluster| suspicious.contains(cluster))
+        };
+        let input = PickInput { tried: if tried.is_empty() { None } else { Some(&avoided) }, ..input };
         self.place(self.balancer.choose(&input))
+    }
+
+    /// Clusters to blame for the failures rather than their endpoints; none if there is no other cluster to try.
+    fn suspicious_clusters(&self, was_tried: Tried<'_>) -> Vec<u64> {
+        let clusters = || self.clusters.iter().enumerate();
+        let mut failed: Vec<u64> =
+            clusters().filter(|(index, _)| was_tried(*index)).map(|(_, cluster)| *cluster).collect();
+        failed.sort_unstable();
+        let blamed = failed.chunk_by(u64::eq).filter(|failures| failures.len() >= SUSPICIOUS);
+        let blamed: Vec<u64> = blamed.filter_map(|failures| failures.first().copied()).collect();
+        let others = |(index, cluster): (usize, &u64)| !was_tried(index) && !blamed.contains(cluster);
+        if clusters().any(others) { blamed } else { Vec::new() }
     }
 
     /// Takes the trial of an endpoint, if one is on offer; returns the endpoint's index.
@@ -314,13 +337,27 @@ fn identity(frontend: &Frontend, endpoint: EndpointAddr) -> u64 {
     }
 }
 
-/// Choice of an endpoint inside its cluster, for algorithms that choose a cluster first. The others use the shares of all endpoints.
+/// Choice of an endpoint inside its cluster, for algorithms that choose a cluster first. The others use the shares of all endpoints, and
+/// regard clusters only after failures.
 fn inside(algorithm: Algorithm) -> Option<Inside> {
     match algorithm {
         Algorithm::Maglev => Some(Inside::Maglev),
         Algorithm::LeastConnections => Some(Inside::LeastConnections),
         Algorithm::RoundRobin | Algorithm::Random => None,
     }
+}
+
+/// The identity of the cluster of each of `count` candidates.
+fn cluster_of_each(clusters: &[ClusterSpec], count: usize) -> Box<[u64]> {
+    let mut of_each = vec![0; count].into_boxed_slice();
+    for cluster in clusters {
+        for member in &cluster.members {
+            if let Some(of_one) = of_each.get_mut(member.index as usize) {
+                *of_one = cluster.identity;
+            }
+        }
+    }
+    of_each
 }
 
 /// The members with a share by cluster, in the order of the clusters' identities: the order of backends may differ between gateways.

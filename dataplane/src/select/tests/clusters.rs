@@ -96,6 +96,26 @@ fn a_connection_that_keeps_failing_leaves_the_clusters_in_use() {
 }
 
 #[test]
+fn a_connection_that_fails_twice_in_one_cluster_goes_to_another_of_the_tier() {
+    for algorithm in ALGORITHMS {
+        let frontend = only(&with_health(spread_over(&[(0, 1), (0, 1)], algorithm), []));
+        let affinity = AffinityTable::default();
+        for (tried, expected) in [([3, 7], 1), ([103, 107], 0)] {
+            let mut tried = tried.map(endpoint_addr).to_vec();
+            for number in 0..50 {
+                let request = PickRequest { tried: &tried, ..external(number) };
+                assert_eq!(cluster(goes(&frontend, &request, &affinity)), expected, "{algorithm:?}");
+            }
+            // Without an untried endpoint elsewhere, the others of the cluster are better than none.
+            tried.extend((0..10).map(|place| endpoint_addr(100 * expected + place)));
+            let request = PickRequest { tried: &tried, ..external(1) };
+            let endpoint = goes(&frontend, &request, &affinity);
+            assert!(cluster(endpoint) != expected && !tried.contains(&endpoint), "{algorithm:?}");
+        }
+    }
+}
+
+#[test]
 fn connections_that_last_do_not_move_traffic_between_clusters() {
     let frontend = only(&with_health(spread_over(&[(0, 3), (0, 1)], Algorithm::LeastConnections), []));
     let affinity = AffinityTable::default();
