@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::weak_map::ServiceId;
 pub use counter::{CoarseHistogram, Counter, FineHistogram, Histogram};
 pub use kernel_drops::KernelDrops;
 use sheave_model::{FrontendAddr, Protocol};
@@ -150,10 +151,15 @@ impl FrontendCounters {
         }
     }
 
-    /// Creates a frontend's counters for each worker, all zero. `open` counts the open connections and flows of its Service.
-    pub(crate) fn of_workers(protocol: Protocol, totals: &Totals, open: Arc<AtomicU32>) -> Arc<[Self]> {
+    /// Creates the counters of this Service's frontend for each worker, all zero. `open` counts the Service's open connections and flows.
+    pub(crate) fn of_workers(
+        protocol: Protocol,
+        totals: &Totals,
+        service: ServiceId,
+        open: Arc<AtomicU32>,
+    ) -> Arc<[Self]> {
         let kernel_drops = KernelDrops::new(Arc::clone(&totals.kernel_drops));
-        let usage = Arc::new(FrontendUse::of_service(open, Arc::clone(&totals.shed), kernel_drops));
+        let usage = Arc::new(FrontendUse::of_service(service, open, Arc::clone(&totals.shed), kernel_drops));
         let one = |(tcp, udp): &(Arc<TcpTotals>, Arc<UdpTotals>)| match protocol {
             Protocol::Tcp => Self::Tcp(Arc::new(TcpCounters::new(Arc::clone(&usage), Arc::clone(tcp)))),
             Protocol::Udp => Self::Udp(Arc::new(UdpCounters::new(Arc::clone(&usage), Arc::clone(udp)))),

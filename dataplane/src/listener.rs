@@ -180,7 +180,7 @@ impl ListenerSet {
     /// Counters of zero for a frontend of this Service.
     fn new_counters(&mut self, addr: FrontendAddr, service: &ServiceId) -> Arc<[FrontendCounters]> {
         let open = self.open_of_services.get_or_insert(service.clone(), AtomicU32::default);
-        let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, open);
+        let counters = FrontendCounters::of_workers(addr.protocol, &self.totals, service.clone(), open);
         self.counters.insert(addr, &counters);
         counters
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::counter::labelled;
 use super::kernel_drops::KernelDrops;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::weak_map::{ServiceId, service_id};
+use sheave_model::Frontend;
 
 labelled! {
     /// Reason why a new connection or flow is refused.
@@ -42,6 +44,8 @@ impl ShedCounts {
 /// Open connections of one frontend's Service, and refusals by the frontend, over all workers.
 #[derive(Debug, Default)]
 pub struct FrontendUse {
+    /// The Service that the frontend belonged to when this began; `None` in totals.
+    service: Option<ServiceId>,
     open: Arc<AtomicU32>,
     shed: ShedCounts,
     /// Refusals of all frontends.
@@ -52,13 +56,19 @@ pub struct FrontendUse {
 }
 
 impl FrontendUse {
-    /// Creates the use of a frontend; `open` counts the open connections and flows of its Service.
+    /// Creates the use of a frontend of this Service; `open` counts the Service's open connections and flows.
     pub(crate) fn of_service(
+        service: ServiceId,
         open: Arc<AtomicU32>,
         shed_by_all: Arc<ShedCounts>,
         kernel_drops: KernelDrops,
     ) -> Self {
-        Self { open, shed_by_all, kernel_drops, ..Self::default() }
+        Self { service: Some(service), open, shed_by_all, kernel_drops, ..Self::default() }
+    }
+
+    /// Whether what counts here began with another Service than the one that `frontend` belongs to.
+    pub(crate) fn is_of_another(&self, frontend: &Frontend) -> bool {
+        self.service.as_ref().is_some_and(|service| *service != service_id(frontend))
     }
 
     /// Number of open connections and flows of the Service over all its frontends. Shares of the gateway are per Service,

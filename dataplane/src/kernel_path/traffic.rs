@@ -68,11 +68,12 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::thread;
 
-    use sheave_model::Protocol;
-    use sheave_model::test_util::frontend_addr;
+    use sheave_model::test_util::{frontend, frontend_addr};
+    use sheave_model::{Algorithm, Protocol};
 
     use super::*;
     use crate::counters::Totals;
+    use crate::weak_map::service_id;
 
     const EACH: u64 = 200_000;
 
@@ -81,7 +82,9 @@ mod tests {
     fn flows_of_the_kernel_are_counted_beside_those_of_the_worker() {
         let addr = FrontendAddr { protocol: Protocol::Udp, ..frontend_addr(1) };
         let totals = Totals::new(1, Arc::default());
-        let counters = FrontendCounters::of_workers(Protocol::Udp, &totals, Arc::<AtomicU32>::default());
+        let service = service_id(&frontend(1, Algorithm::Random, &[]));
+        let open = Arc::<AtomicU32>::default();
+        let counters = FrontendCounters::of_workers(Protocol::Udp, &totals, service, open);
         let registry = Arc::<CounterRegistry>::default();
         registry.insert(addr, &counters);
         let sink = take_in(&Arc::default(), registry, Reports::ignored());

@@ -1,7 +1,7 @@
 //! Connections whose frontend or endpoint has left the table. kube-proxy never ends established connections
 //! (pkg/proxy/conntrack/cleanup.go). Here those of a removed frontend get the drain timeout, since no setting could end them once
 //! their Service is gone, and go on if a frontend exists at the address again by then. Connections whose endpoint has left end if
-//! their Service sets a grace period.
+//! their Service sets a grace period; that of another Service, which has the address by now, is for its own connections.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -56,14 +56,17 @@ impl Sweep {
         now: Instant,
     ) -> Tick {
         let timeouts = session.timeouts(table);
-        let Some(grace) = timeouts.and_then(|timeouts| timeouts.removed_endpoint_grace) else {
+        let grace = timeouts.and_then(|timeouts| timeouts.removed_endpoint_grace);
+        let (Some(grace), Some(frontend)) = (grace, table.get(session.frontend)) else {
             return Tick::NEVER;
         };
         self.look_every(now, grace.max(SHORTEST_GRACE));
+        if session.counters.usage().is_of_another(frontend.spec()) {
+            return Tick::NEVER;
+        }
         // Whatever its server name leads to now: the frontend may have the endpoint for another one.
-        let serves = |endpoint| table.get(session.frontend).is_some_and(|active| active.serves(endpoint));
         match session.endpoint() {
-            Some(endpoint) if !serves(endpoint) => known.min(self.tick(now + grace)),
+            Some(endpoint) if !frontend.serves(endpoint) => known.min(self.tick(now + grace)),
             Some(_) | None => Tick::NEVER,
         }
     }

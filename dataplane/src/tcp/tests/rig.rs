@@ -12,7 +12,7 @@ use sheave_model::{
 };
 use socket2::{Domain, Socket, Type};
 
-use crate::counters::{CloseReason, TcpCounters};
+use crate::counters::{CloseReason, FrontendUse, KernelDrops, TcpCounters};
 use crate::select::ActiveTable;
 use crate::sys::Errno;
 use crate::sys::epoll::Events;
@@ -22,6 +22,7 @@ use crate::tcp::session::Session;
 use crate::tcp::setup::Established;
 use crate::tcp::splice::{Direction, RelayBuffers};
 use crate::tcp::stream::Stream;
+use crate::weak_map::service_id;
 use crate::worker::context::{Shared, Timeouts, WorkerContext};
 use crate::worker::token::Token;
 
@@ -74,7 +75,9 @@ impl TableRig {
         (idle_timeout, max_age): (Duration, Option<Duration>),
     ) -> Arc<TcpCounters> {
         let (frontend, peer) = (test_util::frontend_addr(1), ClientAddr((Ipv4Addr::LOCALHOST, 1).into()));
-        let counters = Arc::default();
+        let service = service_id(&test_util::frontend(1, Algorithm::Random, &[]));
+        let usage = FrontendUse::of_service(service, Arc::default(), Arc::default(), KernelDrops::default());
+        let counters = Arc::new(TcpCounters::new(Arc::new(usage), Arc::default()));
         let mut session =
             Session::admit(&self.worker, (frontend, peer), &counters, None, None, || None).unwrap();
         let to = endpoint.peer_addr().ok().and_then(|addr| addr.as_socket());

@@ -1,12 +1,21 @@
 //! Tests of connections whose endpoint has left.
 
 use super::*;
+use crate::select::ActiveTable;
 use crate::tcp::tests::rig::table_with;
-use sheave_model::ServiceTimeouts;
+use sheave_model::{RoutingTable, ServiceTimeouts};
+
+/// Who has the frontend's address.
+#[derive(Clone, Copy, PartialEq)]
+enum Owner {
+    Same,
+    /// Another Service from the time on at which the endpoint leaves.
+    Another,
+}
 
 /// Counts how many of two connections have ended some time after the first one's endpoint left, and when the first did. With `back`
 /// the endpoint serves again after half the grace period.
-fn ended_without_endpoint(grace: Option<Duration>, back: bool) -> (usize, Duration) {
+fn ended_without_endpoint(grace: Option<Duration>, back: bool, owner: Owner) -> (usize, Duration) {
     let shared = Shared::for_tests(Timeouts::all(10 * HOUR));
     let table = Arc::clone(&shared.table);
     let rig = TableRig::with(shared, 8);
@@ -30,7 +39,8 @@ fn ended_without_endpoint(grace: Option<Duration>, back: bool) -> (usize, Durati
     assert_eq!(rig.ended(), 0, "it serves");
 
     let left = began + Duration::from_secs(121);
-    table.store(with((Ipv4Addr::LOCALHOST, 9).into()));
+    let without = with((Ipv4Addr::LOCALHOST, 9).into());
+    table.store(if owner == Owner::Another { of_another(&without) } else { without });
     let mut returned = false;
     let ended = turn_until(&rig, left, STEP, |after| {
         if back && !returned && after > grace.unwrap_or_default() / 2 {
@@ -49,10 +59,24 @@ fn ended_without_endpoint(grace: Option<Duration>, back: bool) -> (usize, Durati
 #[test]
 fn a_connection_ends_after_the_grace_that_its_service_gives_it_without_its_endpoint() {
     let grace = Duration::from_secs(30);
-    let (count, ended) = ended_without_endpoint(Some(grace), false);
+    let (count, ended) = ended_without_endpoint(Some(grace), false, Owner::Same);
     assert!(count == 1 && ended >= grace && ended < grace * 5 / 4, "{ended:?}");
-    let (count, ended) = ended_without_endpoint(Some(Duration::ZERO), false);
+    let (count, ended) = ended_without_endpoint(Some(Duration::ZERO), false, Owner::Same);
     assert!(count == 1 && ended < Duration::from_secs(1), "{ended:?}");
-    assert_eq!(ended_without_endpoint(Some(grace), true).0, 0, "it serves again");
-    assert_eq!(ended_without_endpoint(None, false).0, 0, "as long as it likes");
+    assert_eq!(ended_without_endpoint(Some(grace), true, Owner::Same).0, 0, "it serves again");
+    assert_eq!(ended_without_endpoint(None, false, Owner::Same).0, 0, "as long as it likes");
+}
+
+#[test]
+fn a_grace_is_not_for_connections_of_the_service_that_had_the_address_before() {
+    let ended = ended_without_endpoint(Some(Duration::ZERO), false, Owner::Another);
+    assert_eq!(ended.0, 0, "{:?}", ended.1);
+}
+
+/// The same table, in which another Service has the frontend.
+fn of_another(table: &ActiveTable) -> Arc<ActiveTable> {
+    let mut frontend = (*table.table().frontends()[0]).clone();
+    frontend.service.name = "another".into();
+    let next = RoutingTable::new(2, vec![Arc::new(frontend)], Arc::default());
+    Arc::new(ActiveTable::compile(next, table))
 }
