@@ -94,7 +94,7 @@ enum Command {
     Ready(oneshot::Sender<()>),
     Members(Vec<Member>),
     Claims(BTreeMap<IpAddr, Claim>),
-    Stale(bool),
+    CutOff(bool),
     Continuation(oneshot::Sender<Continuation>),
     Leave,
     End,
@@ -213,9 +213,9 @@ impl Announcer {
         self.tell(Command::Claims(claims));
     }
 
-    /// Sets whether what this gateway knows of the cluster is old: others go first then.
-    pub fn set_stale(&self, stale: bool) {
-        self.tell(Command::Stale(stale));
+    /// Sets whether what this gateway knows of the cluster is old: others go first once that has lasted, and theirs is not.
+    pub fn set_cut_off(&self, cut_off: bool) {
+        self.tell(Command::CutOff(cut_off));
     }
 
     /// State that a successor on this node starts with.

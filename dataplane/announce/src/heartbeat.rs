@@ -42,6 +42,8 @@ pub(crate) struct Heartbeat {
     pub(crate) state: NodeState,
     /// Asks for an answer at once.
     pub(crate) asks: bool,
+    /// Its view of the API server is old: it does not say for how long.
+    pub(crate) cut_off: bool,
     /// How long it has been listening.
     pub(crate) listening: Silence,
     /// After which silence it believes a member dead: its promise to those whose numbers it echoes.
@@ -77,7 +79,7 @@ pub struct NodeState {
     pub leaving: bool,
     /// Leaving, and announces nothing any more.
     pub left: bool,
-    /// Its view of the API server is old.
+    /// Others go first: its view of the API server has long been old, and another's was not.
     pub stale: bool,
     /// Without a quorum; announces nothing.
     pub fenced: bool,
@@ -159,6 +161,7 @@ impl NodeState {
 
 /// In the byte of a state, beside the state.
 const ASKS: u8 = 1 << 7;
+const CUT_OFF: u8 = 1 << 6;
 const UNPROVEN: u8 = 1 << 7;
 const ECHOES: u8 = 1 << 6;
 
@@ -169,7 +172,8 @@ impl Heartbeat {
         let mut body = Vec::with_capacity(64 + self.node.len() + entries.len() * Entry::SIZE);
         body.extend_from_slice(&self.incarnation.to_be_bytes());
         body.extend_from_slice(&self.sequence.to_be_bytes());
-        body.push(self.state.bits() | if self.asks { ASKS } else { 0 });
+        let asks = if self.asks { ASKS } else { 0 };
+        body.push(self.state.bits() | asks | if self.cut_off { CUT_OFF } else { 0 });
         body.push(self.listening.0);
         body.extend_from_slice(&u16::try_from(self.fail_after.as_millis()).unwrap_or(u16::MAX).to_be_bytes());
         body.extend_from_slice(&self.applied.view.to_be_bytes());
@@ -239,6 +243,7 @@ impl Heartbeat {
             sequence,
             state: NodeState::from_bits(state),
             asks: state & ASKS != 0,
+            cut_off: state & CUT_OFF != 0,
             listening: Silence(listening),
             fail_after,
             applied: Applied { view, assignment },

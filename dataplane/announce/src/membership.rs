@@ -25,6 +25,7 @@ mod quorum;
 mod reaching;
 mod report;
 mod silence;
+mod staleness;
 mod view;
 
 #[cfg(test)]
@@ -47,7 +48,7 @@ use peer::Peer;
 use quorum::{Others, Standby, quorum_until};
 use reaching::Reaching;
 use report::ABSENT;
-use view::StaleSplit;
+use staleness::Staleness;
 
 /// How long a member that the API server has never listed counts for the quorum once it is silent: the API server must have heard of it by then.
 const UNLISTED: Duration = Duration::from_mins(1);
@@ -75,8 +76,7 @@ pub struct Membership {
     minority: Minority,
     fail_after: FailAfter,
     presence: Presence,
-    stale: bool,
-    stale_split: StaleSplit,
+    staleness: Staleness,
     reaching: Reaching,
     conflicts: KnownConflicts,
     tie_breaker: Option<Instant>,
@@ -197,8 +197,7 @@ impl Membership {
             listening_since: now,
             peers: Vec::new(),
             presence: Presence::Staying,
-            stale: false,
-            stale_split: StaleSplit::default(),
+            staleness: Staleness::default(),
             tie_breaker: None,
             applied: Applied::default(),
             view_at: now,
@@ -252,8 +251,8 @@ impl Membership {
     }
 
     /// Whether this gateway's view of the API server is old.
-    pub fn set_stale(&mut self, stale: bool) {
-        if std::mem::replace(&mut self.stale, stale) != stale {
+    pub fn set_cut_off(&mut self, cut_off: bool) {
+        if std::mem::replace(&mut self.staleness.cut_off, cut_off) != cut_off {
             (self.dirty, self.urgent) = (true, true);
         }
     }
@@ -322,6 +321,7 @@ impl Membership {
         if self.reaching.update(&self.options, self.standby.eligible, reached(&self.peers), now) {
             self.urgent = true;
         }
+        self.urgent |= self.update_staleness(now);
         self.doubts = self.has_doubts(now) || self.lease_risk().is_some_and(|risk| risk.contains(&now));
         let view_changed = self.update_view(now);
         let due = now >= self.send_due();
@@ -357,7 +357,7 @@ impl Membership {
         let eligible = self.standby.next_due(&self.options, others).filter(|_| self.may_be_eligible());
         let quorum = if self.standby.fenced { None } else { self.quorum_until() };
         let listened = self.view.listening.then(|| self.listening_since + self.fail_after.promised());
-        let split = self.stale_split.due(self.last_poll);
+        let split = self.staleness.due(self.last_poll);
         let reach = self.reaching.next_due(&self.options);
         let risk = self.lease_risk().map(|risk| risk.start).filter(|at| *at > self.last_poll);
         let times = [self.silence_due(self.last_poll), eligible, quorum, risk, listened, split, reach];
@@ -550,6 +550,14 @@ impl Membership {
         }
     }
 
+    /// Follows who reaches the API server of those who may own addresses; true if others go first now, or no longer do. What another one that is
+    /// not heard would say of it is unknown.
+    fn update_staleness(&mut self, now: Instant) -> bool {
+        let heard = |peer: &&Peer| peer.is_eligible() && peer.via.is_none();
+        let others = self.peers.iter().filter(heard).map(|peer| (&peer.node, peer.cut_off));
+        self.staleness.update(others, now)
+    }
+
     /// Computes the view; true if it is another one.
     fn update_view(&mut self, now: Instant) -> bool {
         let peers = self
@@ -557,8 +565,7 @@ impl Membership {
             .iter()
             .map(|peer| (peer.node.clone(), view::standing(peer.is_alive(), self.regard(peer, now))));
         let own = (self.options.node.clone(), view::standing(true, self.state()));
-        let mut standings: BTreeMap<_, _> = peers.chain([own]).collect();
-        self.stale_split.update(&mut standings, now);
+        let standings: BTreeMap<_, _> = peers.chain([own]).collect();
         let ability =
             |node: &str| Arc::clone(self.peer(node).map_or(&self.reaching.told, |peer| &peer.ability));
         let candidates = view::candidates(&standings);

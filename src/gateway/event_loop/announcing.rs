@@ -333,7 +333,7 @@ impl Announcing {
         }
         self.cut_off = sources.is_cut_off().then(|| self.cut_off.unwrap_or_else(Instant::now));
         if let Some(announcer) = &self.announcer {
-            announcer.set_stale(self.cut_off.is_some_and(|since| since.elapsed() >= STALE));
+            announcer.set_cut_off(self.cut_off.is_some_and(|since| since.elapsed() >= STALE));
         }
     }
 

@@ -106,7 +106,7 @@ impl BgpAnnouncing {
             | Command::Leave
             | Command::End
             | Command::Members(_)
-            | Command::Stale(_)
+            | Command::CutOff(_)
             | Command::Continuation(_) => ControlFlow::Continue(()),
         }
     }

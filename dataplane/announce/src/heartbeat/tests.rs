@@ -42,14 +42,14 @@ fn contested() -> impl Strategy<Value = Contested> {
 
 prop_compose! {
     fn heartbeat()(
-        node in "[a-z0-9.-]{1,253}", incarnation: u64, sequence: u32, state in state(), asks: bool, listening: u8,
+        node in "[a-z0-9.-]{1,253}", incarnation: u64, sequence: u32, state in state(), asks: bool, cut_off: bool, listening: u8,
         fail_after in 1u64..65_536, view: u64, assignment: u64, entries in proptest::collection::vec(entry(), 0..40),
         ability in ability(), passed_on in proptest::collection::vec(passed_on(), 0..5), contested in contested(),
     ) -> Heartbeat {
         let applied = Applied { view, assignment };
         let (listening, fail_after) = (Silence(listening), Duration::from_millis(fail_after));
         Heartbeat {
-            node, incarnation, sequence, state, asks, listening, fail_after, applied, entries, ability, passed_on,
+            node, incarnation, sequence, state, asks, cut_off, listening, fail_after, applied, entries, ability, passed_on,
             contested,
         }
     }
@@ -69,6 +69,7 @@ fn of(members: usize) -> Heartbeat {
         sequence: 2,
         state: NodeState { eligible: true, ..NodeState::default() },
         asks: false,
+        cut_off: false,
         listening: Silence(255),
         fail_after: Duration::from_millis(350),
         applied: Applied { view: 3, assignment: 4 },

@@ -274,6 +274,7 @@ impl Membership {
             sequence: self.sequence,
             state: self.state(),
             asks: self.asks(),
+            cut_off: self.staleness.cut_off,
             listening: self.fail_after.tell(now.saturating_duration_since(self.listening_since)),
             fail_after: self.fail_after.promised(),
             applied: self.applied,
@@ -314,7 +315,7 @@ impl Membership {
             eligible: self.standby.eligible && self.presence != Presence::Ending,
             leaving: self.presence != Presence::Staying,
             left: self.presence == Presence::Left,
-            stale: self.stale,
+            stale: self.staleness.stale,
             fenced: self.standby.fenced,
             minority: self.minority.goes_on,
         }
@@ -362,6 +363,7 @@ impl Peer {
         let returned = away && may_own || self.state.minority && !heartbeat.state.minority;
         let restarted = old.is_some() && other_process;
         let released = self.set_state(heartbeat.state) || restarted;
+        self.cut_off = heartbeat.cut_off;
         (self.dead, self.via) = (false, None);
         if self.ability != heartbeat.ability {
             self.ability = Arc::clone(&heartbeat.ability);

@@ -66,6 +66,8 @@ pub(super) struct Peer {
     pub(super) state: NodeState,
     /// Last ability, by itself or by a member that hears it.
     pub(super) ability: Arc<Ability>,
+    /// Its view of the API server is old, as it said itself.
+    pub(super) cut_off: bool,
     /// Something is known of its state.
     pub(super) known: bool,
     /// Since this gateway lost its quorum, it has said that it may own nothing either.
@@ -176,6 +178,7 @@ impl Peer {
             lease_until: None,
             state: NodeState::default(),
             ability: Arc::default(),
+            cut_off: false,
             known: false,
             was_away: false,
             dead: false,

@@ -24,7 +24,7 @@ pub enum Standing {
     Left,
     /// Without a quorum, or not for long enough with one.
     NotEligible,
-    /// Its view of the API server is old, and another's is not: it owns what no other one can.
+    /// Its view of the API server has long been old, and another's was not: it owns what no other one can.
     Stale,
 }
 
@@ -35,7 +35,7 @@ pub struct Candidate {
     pub node: Arc<str>,
     /// Its ability to own addresses.
     pub ability: Arc<Ability>,
-    /// Its view of the API server is old: it owns what no other one can.
+    /// Others go first, as their views of the API server are newer: it owns what no other one can.
     pub stale: bool,
 }
 
@@ -70,44 +70,10 @@ pub(super) fn standing(alive: bool, state: NodeState) -> Standing {
     }
 }
 
-/// How long some must have been without the API server, and the others not, before those go first. An outage is noticed by one gateway
-/// after the other, and so is its end: without a wait, addresses would move to and fro.
-pub(super) const SPLIT: Duration = Duration::from_secs(30);
-
-/// The members with an old view while others have a new one, and since when these have been the ones.
-#[derive(Debug, Default)]
-pub(super) struct StaleSplit {
-    stale: Vec<Arc<str>>,
-    since: Option<Instant>,
-}
-
 impl View {
     /// Whether the gateway of this node may own addresses.
     pub(crate) fn is_candidate(&self, node: &str) -> bool {
         self.candidates.iter().any(|candidate| *candidate.node == *node)
-    }
-}
-
-impl StaleSplit {
-    /// Follows the standings. Those with an old view are candidates like the others, unless the split has lasted.
-    pub(super) fn update(&mut self, standings: &mut BTreeMap<Arc<str>, Standing>, now: Instant) {
-        let of =
-            |wanted| standings.iter().filter(move |(_, it)| **it == wanted).map(|(node, _)| node.clone());
-        let stale: Vec<Arc<str>> =
-            if of(Standing::Candidate).next().is_some() { of(Standing::Stale).collect() } else { Vec::new() };
-        if stale != self.stale {
-            self.since = (!stale.is_empty()).then_some(now);
-            self.stale = stale;
-        }
-        if self.since.is_none_or(|since| now < since + SPLIT) {
-            let stale = standings.values_mut().filter(|standing| **standing == Standing::Stale);
-            stale.for_each(|standing| *standing = Standing::Candidate);
-        }
-    }
-
-    /// When it has lasted, if that is still to come.
-    pub(super) fn due(&self, after: Instant) -> Option<Instant> {
-        self.since.map(|since| since + SPLIT).filter(|due| *due > after)
     }
 }
 
@@ -176,34 +142,5 @@ impl Membership {
     fn shows(&self, node: &str, since: Instant, what: impl Fn(Applied) -> bool) -> bool {
         let last = self.peer(node).and_then(|peer| peer.last.as_ref());
         last.is_some_and(|last| last.proof >= since && what(last.applied))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_without_the_api_server_go_second_only_once_the_split_has_lasted() {
-        use Standing::{Candidate, Stale};
-        let (mut split, start) = (StaleSplit::default(), Instant::now());
-        let mut at = |seconds: u64, stands: &[(&str, Standing)]| {
-            let mut standings = stands.iter().map(|(node, it)| (Arc::from(*node), *it)).collect();
-            split.update(&mut standings, start + Duration::from_secs(seconds));
-            let fresh = candidates(&standings).filter(|node| standings[*node] == Candidate);
-            fresh.map(|node| &**node).collect::<Vec<_>>().join(" ")
-        };
-        let one = [("a", Stale), ("b", Candidate), ("c", Candidate)];
-        assert_eq!(at(0, &one), "a b c", "an outage may just begin");
-        assert_eq!(at(29, &one), "a b c");
-        assert_eq!(at(30, &one), "b c");
-        let two = [("a", Stale), ("b", Stale), ("c", Candidate)];
-        assert_eq!(at(31, &two), "a b c", "the others follow");
-        let all = [("a", Stale), ("b", Stale), ("c", Stale)];
-        assert_eq!(at(40, &all), "a b c");
-        assert_eq!(at(100, &all), "a b c");
-        assert_eq!(at(101, &two), "a b c", "one is back before the others");
-        assert_eq!(at(130, &two), "a b c");
-        assert_eq!(split.due(start), Some(start + Duration::from_secs(131)));
     }
 }

@@ -14,6 +14,7 @@ mod judge;
 mod minority;
 mod network;
 mod operations;
+mod staleness;
 
 use std::time::Duration;
 
