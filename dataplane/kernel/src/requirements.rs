@@ -64,17 +64,25 @@ pub fn obstacles() -> io::Result<Vec<Obstacle>> {
     if !has_right()? {
         return Ok(vec![Obstacle::NoRight]);
     }
-    let forwards = |path: &str| fs::read_to_string(path).is_ok_and(|value| value.trim() != "0");
     let mut obstacles = Vec::new();
-    if !forwards("/proc/sys/net/ipv4/ip_forward") {
+    if !forwards("/proc/sys/net/ipv4/ip_forward")? {
         obstacles.push(Obstacle::NotForwarding(Family::Ipv4));
     }
-    if !forwards("/proc/sys/net/ipv6/conf/all/forwarding") {
+    if !forwards("/proc/sys/net/ipv6/conf/all/forwarding")? {
         obstacles.push(Obstacle::NotForwarding(Family::Ipv6));
     }
     obstacles.extend(dropping_chains()?.into_iter().map(|chain| Obstacle::ForwardDropped { chain }));
     obstacles.extend(Tracked::read().and_then(nearly_full));
     Ok(obstacles)
+}
+
+/// A kernel without the family has no such file.
+fn forwards(path: &str) -> io::Result<bool> {
+    match fs::read_to_string(path) {
+        Ok(value) => Ok(value.trim() != "0"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn nearly_full(Tracked { count, max }: Tracked) -> Option<Obstacle> {

@@ -74,19 +74,12 @@ fn acquire(held: &mut Option<NamespaceLock>, directory: &Path) -> Result<(), she
 }
 
 impl Ruleset for Tables {
-    fn obstacles(&mut self) -> KernelPathErrors {
-        match obstacles() {
-            Ok(found) => {
-                let of = |family| found.iter().find(|it| stands(it, family)).map(KernelPathError::new);
-                let full = found.iter().find(|it| matches!(it, Obstacle::TrackingFull { .. }));
-                KernelPathErrors::new(of(Family::Ipv4), of(Family::Ipv6))
-                    .with_tracking_full(full.map(KernelPathError::new))
-            }
-            Err(error) => {
-                let error = KernelPathError::new(error);
-                KernelPathErrors::new(Some(error.clone()), Some(error))
-            }
-        }
+    fn obstacles(&mut self) -> Result<KernelPathErrors, KernelPathError> {
+        let found = obstacles().map_err(KernelPathError::new)?;
+        let of = |family| found.iter().find(|it| stands(it, family)).map(KernelPathError::new);
+        let full = found.iter().find(|it| matches!(it, Obstacle::TrackingFull { .. }));
+        Ok(KernelPathErrors::new(of(Family::Ipv4), of(Family::Ipv6))
+            .with_tracking_full(full.map(KernelPathError::new)))
     }
 
     fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError> {
@@ -110,14 +103,18 @@ impl Ruleset for Tables {
         change(self.table()?, plan, changes).map_err(KernelPathError::new)
     }
 
-    fn is_whole(&mut self) -> bool {
-        let Ok(table) = self.table() else { return false };
+    fn is_whole(&mut self) -> Result<bool, KernelPathError> {
+        let Ok(table) = self.table() else { return Ok(false) };
         for followed in [table.follow_interfaces(), table.follow_liberal()] {
             if let Err(error) = followed {
                 tracing::debug!(%error, "the rules of the kernel path cannot follow the machine");
             }
         }
-        table.verify().is_ok()
+        match table.verify() {
+            Ok(()) => Ok(true),
+            Err(sheave_kernel::Error::Changed) => Ok(false),
+            Err(error) => Err(KernelPathError::new(error)),
+        }
     }
 
     fn remove_unused(&mut self) -> Result<bool, KernelPathError> {

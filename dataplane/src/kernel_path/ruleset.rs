@@ -11,15 +11,15 @@ use super::errors::{KernelPathError, KernelPathErrors};
 
 /// Ruleset of the kernel, and changes of it, as the kernel or a test makes them.
 pub(crate) trait Ruleset: Send {
-    /// Obstacles that keep packets from being forwarded, although the kernel may take the rules.
-    fn obstacles(&mut self) -> KernelPathErrors;
+    /// Obstacles that keep packets from being forwarded, although the kernel may take the rules. An error says nothing of them.
+    fn obstacles(&mut self) -> Result<KernelPathErrors, KernelPathError>;
     /// Turns what the kernel has, whatever that is, into this plan, and returns what that changed. With `keep`, the plan first takes in
     /// what the kernel has of frontends that it does not know. If the kernel does not take the plan, it has nothing after that.
     fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError>;
     /// Makes these changes, which are in the plan.
     fn apply(&mut self, plan: &Plan, changes: &Changes) -> Result<(), KernelPathError>;
-    /// Whether the kernel still has what it was told.
-    fn is_whole(&mut self) -> bool;
+    /// Whether the kernel still has what it was told. An error says nothing of that.
+    fn is_whole(&mut self) -> Result<bool, KernelPathError>;
     /// Removes the tables, unless the kernel still translates something; returns whether they are gone.
     fn remove_unused(&mut self) -> Result<bool, KernelPathError>;
     /// New connections since each endpoint of a frontend got its element.

@@ -26,6 +26,12 @@ struct Kernel {
     /// Frontends whose connections have ended.
     ended: BTreeSet<FrontendAddr>,
     removals: usize,
+    /// Whether nothing of it can be read.
+    unreadable: bool,
+    /// How often it was told everything.
+    established: usize,
+    /// How often it was asked whether it has what it was told.
+    checks: usize,
     /// `None`: nothing.
     left_over: Option<LeftOver>,
 }
@@ -49,6 +55,10 @@ impl Fake {
             kernel.chains.extend(changes.new_chains.iter().copied());
             Ok(())
         })
+    }
+
+    fn read(&self) -> Result<(), KernelPathError> {
+        if self.with(|kernel| kernel.unreadable) { Err(KernelPathError::new("interrupted")) } else { Ok(()) }
     }
 
     fn has(&self, element: &Element) -> bool {
@@ -77,12 +87,15 @@ impl super::RulesetSource for Fake {
 }
 
 impl Ruleset for Fake {
-    fn obstacles(&mut self) -> KernelPathErrors {
-        KernelPathErrors::NONE
+    fn obstacles(&mut self) -> Result<KernelPathErrors, KernelPathError> {
+        self.read().map(|()| KernelPathErrors::NONE)
     }
 
     fn establish(&mut self, plan: &mut Plan, keep: bool) -> Result<Changes, KernelPathError> {
-        let (elements, chains) = self.with(|kernel| (kernel.elements.clone(), kernel.chains.clone()));
+        let (elements, chains) = self.with(|kernel| {
+            kernel.established += 1;
+            (kernel.elements.clone(), kernel.chains.clone())
+        });
         if keep {
             plan.keep(&elements);
         }
@@ -94,8 +107,9 @@ impl Ruleset for Fake {
         self.take(changes)
     }
 
-    fn is_whole(&mut self) -> bool {
-        true
+    fn is_whole(&mut self) -> Result<bool, KernelPathError> {
+        self.with(|kernel| kernel.checks += 1);
+        self.read().map(|()| true)
     }
 
     fn remove_unused(&mut self) -> Result<bool, KernelPathError> {
@@ -471,4 +485,23 @@ fn what_is_the_proxys_is_known_to_the_kernel_whoever_has_started_telling_it() {
     apply(&mut path, &mut active, [proxied, asking(1, &[(1, 1)])]);
     until(&mut path, &active, carried(frontend_addr(1)));
     assert!(kernel.has(&Element::Service(addr, Action::Accept)));
+}
+
+/// A dump that was interrupted, or no descriptor for a moment.
+#[test]
+fn a_check_that_failed_moves_nothing() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    apply(&mut path, &mut active, [asking(1, &[(1, 100)])]);
+    until(&mut path, &active, carried(frontend_addr(1)));
+    let (established, checks) = kernel.with(|it| {
+        it.unreadable = true;
+        (it.established, it.checks)
+    });
+    until(&mut path, &active, |path| {
+        assert!(path.carries(frontend_addr(1)), "{:?}", path.errors());
+        assert_eq!(path.errors(), &KernelPathErrors::NONE);
+        kernel.with(|it| it.established != established || it.checks > checks + 3)
+    });
+    assert_eq!(kernel.with(|it| it.established), established, "it is told nothing again");
 }

@@ -16,6 +16,7 @@ use super::errors::{KernelPathError, KernelPathErrors};
 use super::ruleset::Ruleset;
 use super::traffic::{Seen, TrafficSink};
 use super::udp_flows::{CarriedUdpFrontend, UdpFlows};
+use crate::log_throttle::LogThrottle;
 
 /// Changes to tell the kernel.
 #[derive(Debug, Default)]
@@ -98,7 +99,10 @@ impl Writer {
     pub(super) fn start(mut ruleset: Box<dyn Ruleset>, seen: Arc<TrafficSink>) -> std::io::Result<Self> {
         let shared = Arc::new(WriterShared::default());
         // Before anything is sent into nowhere.
-        shared.lock().obstacles = ruleset.obstacles();
+        match ruleset.obstacles() {
+            Ok(obstacles) => shared.lock().obstacles = obstacles,
+            Err(error) => tracing::warn!(%error, "the kernel path could not be checked"),
+        }
         let (requests, received) = channel();
         let of_thread = Arc::clone(&shared);
         std::thread::Builder::new().name("kernel-path".to_owned()).spawn(move || {
@@ -107,6 +111,7 @@ impl Writer {
                 tables: TableState::Unknown,
                 complete: false,
                 next_removal: Instant::now(),
+                unchecked: LogThrottle::new(UNCHECKED),
                 seen,
                 shared: Arc::clone(&of_thread),
                 plan: Plan::default(),
@@ -174,6 +179,9 @@ const COUNTING: u32 = 50;
 /// How often tables without frontends are looked at: connection tracking may have a million entries.
 const NEXT_REMOVAL: Duration = Duration::from_secs(5);
 
+/// How often the log says that something cannot be checked.
+const UNCHECKED: Duration = Duration::from_mins(1);
+
 /// What the kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TableState {
@@ -192,6 +200,7 @@ struct Thread {
     /// Whether every frontend has been told once.
     complete: bool,
     next_removal: Instant,
+    unchecked: LogThrottle,
     seen: Arc<TrafficSink>,
     shared: Arc<WriterShared>,
     plan: Plan,
@@ -305,12 +314,20 @@ impl Thread {
 
     fn retry(&mut self) {
         self.end_leaving();
-        let obstacles = self.ruleset.obstacles();
-        if self.shared.lock().obstacles != obstacles {
-            self.publish(|progress| progress.obstacles = obstacles);
+        match self.ruleset.obstacles() {
+            Ok(obstacles) => {
+                if self.shared.lock().obstacles != obstacles {
+                    self.publish(|progress| progress.obstacles = obstacles);
+                }
+            }
+            Err(error) => self.note_unchecked(&error),
         }
         if self.tables == TableState::Established {
-            if self.ruleset.is_whole() {
+            let whole = self.ruleset.is_whole();
+            if let Err(error) = &whole {
+                self.note_unchecked(error);
+            }
+            if whole.unwrap_or(true) {
                 self.end_flows();
                 self.remove_unused();
                 return;
@@ -321,6 +338,13 @@ impl Thread {
         let outcome = self.tell(&[]);
         self.end_flows();
         self.publish(|progress| progress.error = outcome.err());
+    }
+
+    /// A check that failed has found nothing: all stays as it is, and the next one is due in a second.
+    fn note_unchecked(&self, error: &KernelPathError) {
+        if self.unchecked.admits(Instant::now()) {
+            tracing::warn!(%error, "the kernel path could not be checked; it stays as it is");
+        }
     }
 
     /// Tells the kernel the whole plan.
