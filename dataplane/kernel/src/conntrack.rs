@@ -1,7 +1,7 @@
 //! Connection tracking: ends UDP flows of endpoints that left and connections of frontends that left, and tells how full the table is.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::{fs, io};
 
 use nix::libc;
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::expressions::{protocol_family, protocol_number};
 use crate::netlink::{CONNTRACK, Netfilter};
 use crate::ruleset::Family;
-use crate::tuple::{address, destination_of, ip_octets, protocol_of, source_of, write_tuple};
+use crate::tuple::{destination_of, protocol_of, source_of, write_tuple};
 
 /// From linux/netfilter/nfnetlink_conntrack.h: IPCTNL_MSG_CT_GET, IPCTNL_MSG_CT_DELETE, CTA_TUPLE_ORIG, CTA_TUPLE_REPLY and CTA_FILTER.
 const GET: u16 = 1;
@@ -24,6 +24,9 @@ const FILTER: u16 = 25;
 const STATUS: u16 = 3;
 const STATUS_MASK: u16 = 26;
 const DESTINATION_TRANSLATED: u32 = 1 << 5;
+/// So many pairs of frontend and endpoint are looked for one by one. For each the kernel goes through all that it tracks, 12 to 70 ms for 55,000
+/// flows; to be told of all flows of UDP takes as long as about ten of those.
+const FEW: usize = 8;
 /// CTA_FILTER_ORIG_FLAGS and CTA_FILTER_REPLY_FLAGS, and their bits (`CTA_FILTER_FLAG` in net/netfilter/nf_conntrack_netlink.c).
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_REPLY: u16 = 2;
@@ -70,10 +73,10 @@ pub struct TranslatedFlow {
 }
 
 impl TranslatedFlow {
-    /// Reads an entry; `None`: it is of another protocol, or not translated, which older kernels list as well.
+    /// Reads an entry; `None`: it is of another protocol. Whether it is translated is not looked at.
     fn read(entry: Walk<'_>, protocol: Protocol) -> Option<Self> {
         let tuple = entry.find(ORIGINAL)?;
-        let is_ours = protocol_of(tuple) == Some(protocol_number(protocol)) && is_translated(entry);
+        let is_ours = protocol_of(tuple) == Some(protocol_number(protocol));
         let to = destination_of(tuple).filter(|_| is_ours)?;
         Some(Self {
             client: source_of(tuple)?,
@@ -118,16 +121,21 @@ impl Flows {
         self.netfilter.dump(CONNTRACK | GET, all_families, &translated(), each, || false).map_err(error)
     }
 
-    /// Ends the UDP flows from these frontends to these endpoints, so that the clients' next datagrams go to others. To be called when
-    /// the endpoints have left the table. Pairs of TCP are passed over: connections end by themselves.
-    pub fn end(&mut self, left: impl IntoIterator<Item = (FrontendAddr, SocketAddr)>) -> Result<(), Error> {
-        for (frontend, endpoint) in left {
-            if frontend.protocol != Protocol::Udp {
-                continue;
-            }
-            self.delete(frontend, endpoint).map_err(error)?;
+    /// Ends the UDP flows from these frontends to these endpoints, so that the clients' next datagrams go to others, but no more than `most` where
+    /// they are ended one by one; returns whether none is left. To be called when the endpoints have left the table. Pairs of TCP are passed
+    /// over: connections end by themselves.
+    pub fn end(
+        &mut self,
+        left: impl IntoIterator<Item = (FrontendAddr, SocketAddr)>,
+        most: usize,
+    ) -> Result<bool, Error> {
+        let udp = left.into_iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
+        let (v4, v6): (HashSet<_>, HashSet<_>) = udp.partition(|(frontend, _)| frontend.ip.is_ipv4());
+        let mut left = most;
+        for (family, pairs) in [(Family::Ipv4, v4), (Family::Ipv6, v6)] {
+            left -= self.end_pairs(family, &pairs, left).map_err(error)?;
         }
-        Ok(())
+        Ok(left > 0)
     }
 
     /// Ends the UDP flows whose destination is translated and that `ends` selects, but no more than `most` at a time; returns whether none
@@ -161,51 +169,77 @@ impl Flows {
         ends: impl Fn(&TranslatedFlow) -> bool,
         most: usize,
     ) -> io::Result<usize> {
+        let ends = |entry: Walk<'_>| {
+            // Older kernels list what is not translated as well.
+            is_translated(entry) && TranslatedFlow::read(entry, protocol).is_some_and(|flow| ends(&flow))
+        };
+        self.end_listed(family, &translated(), ends, most)
+    }
+
+    /// Ends the flows of UDP of these pairs; returns how many it has ended one by one.
+    fn end_pairs(
+        &mut self,
+        family: Family,
+        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+        most: usize,
+    ) -> io::Result<usize> {
+        if pairs.len() <= FEW && self.delete_pairs(family, pairs)? {
+            return Ok(0);
+        }
+        let ends = |entry: Walk<'_>| {
+            TranslatedFlow::read(entry, Protocol::Udp)
+                .is_some_and(|flow| pairs.contains(&(flow.frontend, flow.endpoint)))
+        };
+        if pairs.len() > FEW {
+            return self.end_listed(family, &udp(family), ends, most);
+        }
+        let mut ended = 0;
+        for (frontend, endpoint) in pairs {
+            ended += self.end_listed(family, &filter(*frontend, *endpoint), ends, most - ended)?;
+        }
+        Ok(ended)
+    }
+
+    /// Ends what the kernel lists by this filter and `ends` selects; returns how many have ended.
+    fn end_listed(
+        &mut self,
+        family: Family,
+        filter: &Attributes,
+        ends: impl Fn(Walk<'_>) -> bool,
+        most: usize,
+    ) -> io::Result<usize> {
         let each = |found: &mut Vec<Attributes>, entry: Walk<'_>| {
-            if found.len() < most && TranslatedFlow::read(entry, protocol).is_some_and(|flow| ends(&flow)) {
+            if found.len() < most && ends(entry) {
                 found.extend(entry.find(ORIGINAL).map(whole));
             }
         };
         let of = [protocol_family(family), VERSION];
-        let found = self.netfilter.dump(CONNTRACK | GET, of, &translated(), each, Vec::new)?;
+        let found = self.netfilter.dump(CONNTRACK | GET, of, filter, each, Vec::new)?;
         found.iter().try_for_each(|flow| self.delete_whole(of, flow))?;
         Ok(found.len())
     }
 
-    fn delete(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
-        let deleted = match Family::of(frontend.ip) {
-            Family::Ipv4 => self.delete_all(frontend, endpoint),
-            // The kernel takes IPv6 addresses for equal where they differ (`ctnetlink_filter_match_tuple`).
-            Family::Ipv6 => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        };
-        match deleted {
-            // Before Linux 6.12 a deletion takes whole tuples alone: it is invalid, or there is none like it.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
-                self.delete_one_by_one(frontend, endpoint)
-            }
-            outcome => outcome,
+    /// Has the kernel end the flows of each pair by itself; returns whether it can.
+    fn delete_pairs(
+        &mut self,
+        family: Family,
+        pairs: &HashSet<(FrontendAddr, SocketAddr)>,
+    ) -> io::Result<bool> {
+        // The kernel takes IPv6 addresses for equal where they differ (`ctnetlink_filter_match_tuple`).
+        if family == Family::Ipv6 {
+            return Ok(pairs.is_empty());
         }
-    }
-
-    fn delete_all(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
-        let family = [protocol_family(Family::of(frontend.ip)), VERSION];
-        self.netfilter.request(CONNTRACK | DELETE, family, &filter(frontend, endpoint), |_| {})
-    }
-
-    fn delete_one_by_one(&mut self, frontend: FrontendAddr, endpoint: SocketAddr) -> io::Result<()> {
-        let family = [protocol_family(Family::of(frontend.ip)), VERSION];
-        let each = |found: &mut Vec<Attributes>, flow: Walk<'_>| {
-            let is_between = address(flow.find(REPLY), 0) == Some(&ip_octets(endpoint.ip()))
-                && address(flow.find(ORIGINAL), 1) == Some(&ip_octets(frontend.ip));
-            if let Some(tuple) = flow.find(ORIGINAL).filter(|_| is_between) {
-                found.push(whole(tuple));
+        let of = [protocol_family(family), VERSION];
+        for (frontend, endpoint) in pairs {
+            match self.netfilter.request(CONNTRACK | DELETE, of, &filter(*frontend, *endpoint), |_| {}) {
+                // Before Linux 6.12 a deletion takes whole tuples alone: it is invalid, or there is none like it.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+                    return Ok(false);
+                }
+                outcome => outcome?,
             }
-        };
-        let filter = filter(frontend, endpoint);
-        for flow in self.netfilter.dump(CONNTRACK | GET, family, &filter, each, Vec::new)? {
-            self.delete_whole(family, &flow)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn delete_whole(&mut self, family: [u8; 2], flow: &Attributes) -> io::Result<()> {
@@ -234,6 +268,22 @@ fn translated() -> Attributes {
     for attribute in [STATUS, STATUS_MASK] {
         filter.bytes(attribute, &DESTINATION_TRANSLATED.to_be_bytes());
     }
+    filter
+}
+
+/// Filter for flows of UDP.
+fn udp(family: Family) -> Attributes {
+    let ip = match family {
+        Family::Ipv4 => Ipv4Addr::UNSPECIFIED.into(),
+        Family::Ipv6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let mut filter = Attributes::new();
+    let any = FrontendAddr { ip, port: 0, protocol: Protocol::Udp };
+    filter.nested(ORIGINAL, |tuple| write_tuple(tuple, any, None, None));
+    filter.nested(FILTER, |flags| {
+        // In the machine's order.
+        flags.bytes(FILTER_ORIGINAL, &BY_PROTOCOL.to_ne_bytes());
+    });
     filter
 }
 

@@ -136,9 +136,9 @@ impl Ruleset for Tables {
         self.table()?.failed().map_err(KernelPathError::new)
     }
 
-    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError> {
+    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<bool, KernelPathError> {
         let mut tracked = Flows::open().map_err(KernelPathError::new)?;
-        tracked.end(flows.iter().copied()).map_err(KernelPathError::new)
+        tracked.end(flows.iter().copied(), AT_A_TIME).map_err(KernelPathError::new)
     }
 
     fn end_flows(&mut self, ends: &dyn Fn(&TranslatedFlow) -> bool) -> Result<bool, KernelPathError> {

@@ -26,8 +26,8 @@ pub(crate) trait Ruleset: Send {
     fn counts(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr, u64)>, KernelPathError>;
     /// Endpoints of frontends that clients could not reach lately.
     fn failed(&mut self) -> Result<Vec<(FrontendAddr, SocketAddr)>, KernelPathError>;
-    /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew.
-    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError>;
+    /// Ends the flows of these frontends to these endpoints, so that their next datagrams choose anew; returns whether none is left.
+    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<bool, KernelPathError>;
     /// Ends the UDP flows to endpoints that `ends` selects, whoever has begun to translate them; returns whether none is left.
     fn end_flows(&mut self, ends: &dyn Fn(&TranslatedFlow) -> bool) -> Result<bool, KernelPathError>;
     /// Ends connections of frontends that have left, so that their next segments are refused; returns whether none is left.

@@ -21,6 +21,8 @@ struct Kernel {
     /// Whether it still translates something.
     translates: bool,
     forgotten: Vec<(FrontendAddr, SocketAddr)>,
+    /// Whether it leaves some flows the next time that it is to forget them.
+    forgets_some: bool,
     /// UDP flows in connection tracking.
     tracked: Vec<TranslatedFlow>,
     /// Frontends whose connections have ended.
@@ -127,9 +129,11 @@ impl Ruleset for Fake {
         Ok(Vec::new())
     }
 
-    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<(), KernelPathError> {
-        self.with(|kernel| kernel.forgotten.extend(flows));
-        Ok(())
+    fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<bool, KernelPathError> {
+        Ok(self.with(|kernel| {
+            kernel.forgotten.extend(flows);
+            !std::mem::take(&mut kernel.forgets_some)
+        }))
     }
 
     fn end_flows(&mut self, ends: &dyn Fn(&TranslatedFlow) -> bool) -> Result<bool, KernelPathError> {
@@ -504,4 +508,17 @@ fn a_check_that_failed_moves_nothing() {
         kernel.with(|it| it.established != established || it.checks > checks + 3)
     });
     assert_eq!(kernel.with(|it| it.established), established, "it is told nothing again");
+}
+
+#[test]
+fn flows_that_are_too_many_to_end_together_end_with_the_next_try() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    let mut path = telling(&kernel);
+    let both = udp(asking(1, &[(1, 1), (2, 1)]));
+    let gone = (both.addr, endpoint_addr(1).socket_addr());
+    apply(&mut path, &mut active, [both]);
+    until(&mut path, &active, carried(gone.0));
+    kernel.with(|it| it.forgets_some = true);
+    apply(&mut path, &mut active, [udp(asking(1, &[(2, 1)]))]);
+    until(&mut path, &active, |_| kernel.with(|it| it.forgotten == [gone, gone]));
 }

@@ -69,11 +69,14 @@ impl UdpFlows {
         let ended = std::mem::take(&mut self.ended);
         let ended: Vec<_> =
             ended.into_iter().filter(|(frontend, endpoint)| !self.serves(*frontend, *endpoint)).collect();
-        if !ended.is_empty()
-            && let Err(error) = ruleset.forget_flows(&ended)
-        {
-            tracing::warn!(%error, "UDP flows to endpoints that are gone go on for now; trying again");
-            self.ended.extend(ended);
+        if !ended.is_empty() {
+            let all = ruleset.forget_flows(&ended).unwrap_or_else(|error| {
+                tracing::warn!(%error, "UDP flows to endpoints that are gone go on for now; trying again");
+                false
+            });
+            if !all {
+                self.ended.extend(ended);
+            }
         }
         if self.compare {
             let compared = ruleset.end_flows(&|flow| !self.may_go_on(flow, plan, complete));

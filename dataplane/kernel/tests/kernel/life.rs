@@ -188,10 +188,48 @@ fn flows_of_endpoints_that_left_end() {
     let pair = |service: &str, endpoint: &str| {
         (frontend(service.parse().unwrap(), 53, Protocol::Udp), endpoint.parse().unwrap())
     };
-    flows.end([pair("192.0.2.1", "10.2.0.2:5353"), pair("192.0.2.1", "10.2.0.9:5353")]).unwrap();
+    let gone = [pair("192.0.2.1", "10.2.0.2:5353"), pair("192.0.2.1", "10.2.0.9:5353")];
+    assert!(flows.end(gone, 10).unwrap());
     assert_eq!(tracked(&host), 13);
-    flows.end([pair("2001:db8::1", "[fd02::2]:5353")]).unwrap();
+    // No more than asked for at a time.
+    let gone = [pair("2001:db8::1", "[fd02::2]:5353")];
+    assert!(!flows.end(gone, 4).unwrap());
+    assert_eq!(tracked(&host), 9);
+    assert!(flows.end(gone, 10).unwrap());
     assert_eq!(tracked(&host), 3);
+}
+
+/// Too many pairs to have the kernel look for each.
+#[test]
+fn flows_of_many_endpoints_that_left_end_in_passes() {
+    let host = Host::new("gateway");
+    let _table = open(&host).unwrap();
+    let (v4, v6) = (|n| format!("192.0.2.{n}"), |n| format!("2001:db8::{n:x}"));
+    for n in 1..=12 {
+        track(&host, "udp", "10.1.0.2", &v4(n), 1000, "--dst-nat 10.2.0.2:5353");
+        track(&host, "udp", "fd01::2", &v6(n), 1000, "--dst-nat [fd02::2]:5353");
+        // What the proxy had.
+        track(&host, "udp", "10.1.0.3", &v4(n), 1000, "");
+        track(&host, "tcp", "10.1.0.2", &v4(n), 1000, "--dst-nat 10.2.0.2:5353");
+    }
+    let pair = |service: String, endpoint: &str| {
+        (frontend(service.parse().unwrap(), 53, Protocol::Udp), endpoint.parse().unwrap())
+    };
+    // The last three stay, and what goes to other endpoints.
+    let translated = (1..=9).flat_map(|n| [pair(v4(n), "10.2.0.2:5353"), pair(v6(n), "[fd02::2]:5353")]);
+    let others = (1..=12).map(|n| pair(v4(n), "10.2.0.9:5353"));
+    let gone: Vec<_> = translated.chain(others).collect();
+    let mut flows = host.run(Flows::open).unwrap();
+    assert!(!flows.end(gone.iter().copied(), 10).unwrap());
+    assert_eq!(tracked(&host), 38);
+    assert!(flows.end(gone, 10).unwrap());
+    assert_eq!(tracked(&host), 30);
+    let closed = (1..=12).map(|n| {
+        let frontend = frontend(v4(n).parse().unwrap(), 53, Protocol::Udp);
+        (frontend, frontend.socket_addr())
+    });
+    assert!(flows.end(closed, 100).unwrap());
+    assert_eq!(tracked(&host), 18);
 }
 
 #[test]
