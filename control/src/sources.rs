@@ -20,7 +20,7 @@ pub use self::api_source::ApiSource;
 use self::manifests::{FieldLines, FileWatch, Loaded, Origins};
 use self::mass_deletion_guard::HeldKind;
 use self::snapshot::Snapshot;
-use crate::api::kinds::{Kind, Services, Slices};
+use crate::api::kinds::{Kind, MultiClusterServices, Services, Slices};
 use crate::api::problem::ObjectRef;
 use crate::api::store::{Change, ControlPlane, Objects, Store};
 
@@ -175,10 +175,14 @@ impl Sources {
         self.api_servers().any(ApiSource::stands_on_snapshot)
     }
 
-    /// Whether Services or endpoints of the gateway's own cluster can no longer be read.
+    /// Whether Services or endpoints, or the MultiClusterServices of a Karmada control plane, can no longer be read.
     pub fn is_cut_off(&self) -> bool {
-        self.local.api_server().is_some_and(|api| {
-            api.stands_on_snapshot() || api.watch().fails::<Services>() || api.watch().fails::<Slices>()
+        self.api_servers().any(|api| {
+            let watch = api.watch();
+            api.stands_on_snapshot()
+                || watch.fails::<Services>()
+                || watch.fails::<Slices>()
+                || watch.fails::<MultiClusterServices>()
         })
     }
 

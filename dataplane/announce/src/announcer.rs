@@ -24,7 +24,7 @@ use self::socket::HeartbeatSocket;
 use crate::bgp::{BgpInterfaces, BgpOptions};
 use crate::keys::Keys;
 use crate::layer2::{Layer2, OnConflict};
-use crate::membership::{Continuation, MembershipOptions, OptionsError, Start};
+use crate::membership::{Continuation, Knowledge, MembershipOptions, OptionsError, Start};
 use crate::status::Status;
 use crate::tie_breaker::TieBreaker;
 use crate::{Claim, Member};
@@ -94,7 +94,7 @@ enum Command {
     Ready(oneshot::Sender<()>),
     Members(Vec<Member>),
     Claims(BTreeMap<IpAddr, Claim>),
-    CutOff(bool),
+    Knowledge(Knowledge),
     Continuation(oneshot::Sender<Continuation>),
     Leave,
     End,
@@ -213,9 +213,9 @@ impl Announcer {
         self.tell(Command::Claims(claims));
     }
 
-    /// Sets whether what this gateway knows of the cluster is old: others go first once that has lasted, and theirs is not.
-    pub fn set_cut_off(&self, cut_off: bool) {
-        self.tell(Command::CutOff(cut_off));
+    /// Sets what this gateway knows of the cluster: others that know more go first, once that has lasted or at once.
+    pub fn set_knowledge(&self, knowledge: Knowledge) {
+        self.tell(Command::Knowledge(knowledge));
     }
 
     /// State that a successor on this node starts with.

@@ -33,7 +33,7 @@ pub use layer2::{
     SettingWarning,
 };
 pub use membership::{
-    Actions, Candidate, Continuation, Datagram, HoldDown, Listing, Membership, MembershipCounters,
+    Actions, Candidate, Continuation, Datagram, HoldDown, Knowledge, Listing, Membership, MembershipCounters,
     MembershipOptions, OptionsError, PeerReport, Precedence, Presence, Quorum, ReceiveOutcome, Standing,
     Start, View,
 };

@@ -48,6 +48,7 @@ use peer::Peer;
 use quorum::{Others, Standby, quorum_until};
 use reaching::Reaching;
 use report::ABSENT;
+pub use staleness::Knowledge;
 use staleness::Staleness;
 
 /// How long a member that the API server has never listed counts for the quorum once it is silent: the API server must have heard of it by then.
@@ -250,9 +251,9 @@ impl Membership {
         }
     }
 
-    /// Whether this gateway's view of the API server is old.
-    pub fn set_cut_off(&mut self, cut_off: bool) {
-        if std::mem::replace(&mut self.staleness.cut_off, cut_off) != cut_off {
+    /// Sets what this gateway knows of the cluster.
+    pub fn set_knowledge(&mut self, knowledge: Knowledge) {
+        if std::mem::replace(&mut self.staleness.knowledge, knowledge) != knowledge {
             (self.dirty, self.urgent) = (true, true);
         }
     }

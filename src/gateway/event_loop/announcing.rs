@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sheave_announce::{
     AddressStatus, Announcer, AnnouncerEvent, Claim, ConflictAnswer, Continuation, Disagreement, Here,
-    Member, MemberStatus, Standing, Start, Status,
+    Knowledge, Member, MemberStatus, Standing, Start, Status,
 };
 use sheave_console::retry;
 use sheave_control::api::gateway_members::{ListedGateway, gateway_members};
@@ -308,6 +308,7 @@ impl Announcing {
             shared: Arc::clone(&projection.shared_addresses),
             members: gateway_members(pipeline.objects(), gateways).into_iter().map(member).collect(),
         };
+        self.follow_staleness(&pipeline.sources);
         if new || self.inputs.as_ref() != Some(&inputs) {
             self.update(inputs, pipeline.projector.cluster(), new, dataplane.answers(OPENING));
         }
@@ -326,14 +327,19 @@ impl Announcing {
         self.unguarded = dataplane.dedicated_obstacle().map(str::to_owned);
     }
 
-    /// Tells the announcer whether other gateways know the cluster better than this one.
+    /// Tells the announcer what this gateway knows of the cluster: others may know more.
     pub(super) fn follow_staleness(&mut self, sources: &Sources) {
         if self.options.is_none() {
             return;
         }
         self.cut_off = sources.is_cut_off().then(|| self.cut_off.unwrap_or_else(Instant::now));
         if let Some(announcer) = &self.announcer {
-            announcer.set_cut_off(self.cut_off.is_some_and(|since| since.elapsed() >= STALE));
+            let is_old = self.cut_off.is_some_and(|since| since.elapsed() >= STALE);
+            announcer.set_knowledge(match (sources.is_loaded(), is_old) {
+                (false, _) => Knowledge::Incomplete,
+                (true, true) => Knowledge::Old,
+                (true, false) => Knowledge::Current,
+            });
         }
     }
 

@@ -106,7 +106,7 @@ impl BgpAnnouncing {
             | Command::Leave
             | Command::End
             | Command::Members(_)
-            | Command::CutOff(_)
+            | Command::Knowledge(_)
             | Command::Continuation(_) => ControlFlow::Continue(()),
         }
     }

@@ -424,7 +424,7 @@ impl Announcing {
                 self.claims = Arc::new(claims);
                 self.outdated = true;
             }
-            Command::CutOff(cut_off) => self.membership.set_cut_off(cut_off),
+            Command::Knowledge(knowledge) => self.membership.set_knowledge(knowledge),
             Command::Continuation(reply) => drop(reply.send(self.membership.hand_over(now))),
             Command::Leave => self.depart(Presence::Leaving),
             Command::End => self.depart(Presence::Ending),

@@ -274,7 +274,7 @@ impl Membership {
             sequence: self.sequence,
             state: self.state(),
             asks: self.asks(),
-            cut_off: self.staleness.cut_off,
+            cut_off: self.staleness.is_cut_off(),
             listening: self.fail_after.tell(now.saturating_duration_since(self.listening_since)),
             fail_after: self.fail_after.promised(),
             applied: self.applied,

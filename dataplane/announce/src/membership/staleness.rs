@@ -10,11 +10,22 @@ use std::time::{Duration, Instant};
 /// after the other, and so is its end: without a wait, addresses would move to and fro.
 const SPLIT: Duration = Duration::from_secs(30);
 
-/// Whether this gateway reaches the API server, and since when others do and it does not.
+/// What a gateway knows of the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Knowledge {
+    /// Everything, as it is now.
+    #[default]
+    Current,
+    /// What it was before it lost an API server.
+    Old,
+    /// Not everything: it has not read some objects at all yet, and lacks their addresses.
+    Incomplete,
+}
+
+/// What this gateway knows, and since when others know more.
 #[derive(Debug, Default)]
 pub(super) struct Staleness {
-    /// Its view of the API server is old.
-    pub(super) cut_off: bool,
+    pub(super) knowledge: Knowledge,
     /// Others go first. That stays until it reaches the API server: where all others lose it later, or start anew meanwhile, nothing moves.
     pub(super) stale: bool,
     /// The others that are cut off as well, while some are not, and since when these have been the ones.
@@ -30,15 +41,25 @@ impl Staleness {
         now: Instant,
     ) -> bool {
         let (with, reaching): (Vec<_>, Vec<_>) = others.partition(|(_, cut_off)| *cut_off);
-        if !self.cut_off || reaching.is_empty() {
+        if !self.is_cut_off() || reaching.is_empty() {
             self.since = None;
         } else if self.since.is_none() || !with.iter().map(|(node, _)| *node).eq(&self.with) {
             self.since = Some(now);
             self.with = with.into_iter().map(|(node, _)| Arc::clone(node)).collect();
         }
         let lasted = self.since.is_some_and(|since| now >= since + SPLIT);
-        let stale = self.cut_off && (self.stale || lasted);
+        let stale = match self.knowledge {
+            Knowledge::Current => false,
+            Knowledge::Old => self.stale || lasted,
+            // It would own addresses that it does not know of, and nobody would announce them.
+            Knowledge::Incomplete => true,
+        };
         std::mem::replace(&mut self.stale, stale) != stale
+    }
+
+    /// Whether its view of the API servers is old.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.knowledge != Knowledge::Current
     }
 
     /// When it has lasted, if that is still to come.
@@ -53,7 +74,8 @@ mod tests {
 
     #[test]
     fn others_go_first_once_the_same_ones_have_long_reached_the_api_server() {
-        let (mut staleness, start) = (Staleness { cut_off: true, ..Staleness::default() }, Instant::now());
+        let (mut staleness, start) =
+            (Staleness { knowledge: Knowledge::Old, ..Staleness::default() }, Instant::now());
         let (b, c) = (Arc::from("b"), Arc::from("c"));
         let mut at = |seconds: u64, cut_off: [bool; 2]| {
             let others = [&b, &c].into_iter().zip(cut_off);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sheave_announce::Knowledge;
+
 use crate::network::{Network, ms};
 use crate::{ADDRESSES, RETURNED, expect_one_owner, seeds};
 
@@ -10,7 +12,7 @@ const SPLIT: Duration = Duration::from_secs(31);
 
 fn set_cut_off(network: &mut Network, machine: usize, cut_off: bool) {
     network.act(machine, |gateway, clock| {
-        gateway.membership.set_cut_off(cut_off);
+        gateway.membership.set_knowledge(if cut_off { Knowledge::Old } else { Knowledge::Current });
         gateway.drive(clock)
     });
 }
@@ -99,5 +101,40 @@ fn who_lost_the_api_server_before_all_others_stays_second_and_returns_with_it() 
         network.run(ms(1_000));
         expect_one_owner(&network, &format!("seed {seed}, back"));
         assert!(!network.gateway(0).announced.is_empty(), "seed {seed}: it goes first now");
+    });
+}
+
+/// A gateway that lacks addresses would own some of them without announcing them.
+#[test]
+fn a_gateway_that_does_not_know_all_addresses_yet_owns_none_while_others_can() {
+    seeds(|seed| {
+        let what = format!("seed {seed}");
+        let mut network = Network::settled(seed, 3, ADDRESSES);
+        network.kill(2);
+        network.run(ms(1_000));
+        network.start(2);
+        network.act(2, |gateway, clock| {
+            gateway.membership.set_knowledge(Knowledge::Incomplete);
+            gateway.drive(clock)
+        });
+        network.judge_from_now();
+        network.run(RETURNED + ms(5_000));
+        expect_nothing_moved(&network, &what);
+        assert!(network.gateway(2).announced.is_empty(), "{what}");
+        set_cut_off(&mut network, 2, false);
+        network.run(ms(2_000));
+        expect_one_owner(&network, &what);
+        assert!(!network.gateway(2).announced.is_empty(), "{what}: it has its share once it knows all");
+        // Where nobody knows all, what is known is shared as before.
+        network.judge_from_now();
+        for machine in 0..3 {
+            network.act(machine, |gateway, clock| {
+                gateway.membership.set_knowledge(Knowledge::Incomplete);
+                gateway.drive(clock)
+            });
+        }
+        network.run(ms(5_000));
+        expect_one_owner(&network, &what);
+        assert!((0..3).all(|machine| !network.gateway(machine).announced.is_empty()), "{what}");
     });
 }
