@@ -27,6 +27,7 @@ mod kernel_changes;
 pub(crate) mod links;
 pub(crate) mod netlink;
 mod nftables;
+mod pace;
 pub(crate) mod packets;
 mod renewals;
 pub(crate) mod settings;
@@ -34,7 +35,7 @@ mod survey;
 
 use agenda::Agenda;
 pub use announcement::OnConflict;
-use announcement::{Announcement, Manner, Step, Verdict, Why};
+use announcement::{Announcement, Lifetime, Manner, Step, Verdict, Why};
 pub use event::{AnnounceError, Announced, ConflictAnswer, Layer2Event};
 pub use frame::MacAddress;
 use frame::{Asker, Statement, announcements, answer, probe};
@@ -43,6 +44,7 @@ use kernel_changes::KernelChanges;
 use links::{Links, Subnet, containing};
 use netlink::{Notifications, Requests};
 use nftables::Nftables;
+use pace::Pace;
 use packets::{Packets, Received, Watched, family};
 use renewals::Renewals;
 pub use settings::SettingWarning;
@@ -51,10 +53,15 @@ use survey::Survey;
 /// After all addresses were announced because of another gateway, or others were asked, they have this time to answer.
 const RIVAL_PAUSE: Duration = Duration::from_millis(200);
 
+/// The longest that an address is given, however long renewals take. nftables keeps the kernel of a process that is dead silent for 40 s at the
+/// least (`kernel_answers`).
+const LONGEST: Duration = Duration::from_secs(30);
+
 /// How addresses are announced.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer2Options {
-    /// How long the kernel keeps an address that is not refreshed, in whole seconds. It may take a second longer.
+    /// How long the kernel keeps an address that is not refreshed, in whole seconds. It may take a second longer. Where changes of addresses take long,
+    /// that is longer, up to 30 s: three times as long as all of them take.
     pub lifetime: Duration,
     /// How often an address is announced again, after the first seconds; `None` = never.
     pub repeat: Option<Duration>,
@@ -90,9 +97,8 @@ pub struct Layer2 {
     /// Since somebody asked.
     subnets_changed: bool,
     announcements: BTreeMap<IpAddr, Announcement>,
-    /// Addresses of a process before this one, with their links, and when they were renewed.
-    adopted: BTreeSet<(IpAddr, u32)>,
-    adopted_renewed: Instant,
+    /// Addresses of a process before this one, with their links.
+    adopted: BTreeMap<(IpAddr, u32), Lifetime>,
     /// Until then the kernel may put addresses on late that the process before this one has asked for.
     strays_until: Option<Instant>,
     agenda: Agenda,
@@ -108,8 +114,14 @@ pub struct Layer2 {
     in_turn: Option<IpAddr>,
     /// The links whose settings were checked.
     checked: BTreeSet<u32>,
-    /// When some address was renewed; no other was renewed before.
-    oldest: Option<Instant>,
+    /// How long changes take lately.
+    pace: Pace,
+    /// Changes in a round of renewals.
+    round: usize,
+    /// No address ends before that.
+    first_end: Option<Instant>,
+    /// nftables does not keep the kernel from answering.
+    kernel_speaks: bool,
     /// When the filters for packets, and what the kernel does not answer, are to be made anew.
     watch_due: Option<Instant>,
     /// More packets wait than were received.
@@ -136,6 +148,7 @@ impl Layer2 {
         let Layer2Options { lifetime, repeat, on_conflict } = options;
         // The kernel counts in whole seconds.
         let lifetime = Duration::from_secs(lifetime.as_secs().max(2));
+        let longest = lifetime.max(LONGEST);
         let now = Instant::now();
         let renewals = Renewals::start()?;
         let mut layer2 = Self {
@@ -143,16 +156,15 @@ impl Layer2 {
             kernel_changes: KernelChanges::start(renewals.forgetting())?,
             renewals,
             notifications: Notifications::open()?,
-            survey: Survey::new(lifetime),
+            survey: Survey::new(longest),
             packets: Packets::open()?,
             kernel_answers: KernelAnswers::start(Nftables::open)?,
             trusted_until: None,
-            links: Links::new(lifetime),
+            links: Links::new(longest),
             subnets: Vec::new(),
             subnets_changed: true,
             announcements: BTreeMap::new(),
-            adopted: BTreeSet::new(),
-            adopted_renewed: now,
+            adopted: BTreeMap::new(),
             strays_until: None,
             agenda: Agenda::new(now),
             events: VecDeque::new(),
@@ -162,10 +174,14 @@ impl Layer2 {
             asked_again: None,
             in_turn: None,
             checked: BTreeSet::new(),
-            oldest: None,
+            pace: Pace::new(now),
+            round: 0,
+            first_end: None,
+            kernel_speaks: false,
             watch_due: None,
             backlog: false,
         };
+        layer2.kernel_changes.set_lifetime(lifetime);
         // After the notifications were asked for, so that nothing is missed between.
         layer2.survey.ask();
         layer2.survey.changed().await;
@@ -179,9 +195,12 @@ impl Layer2 {
     pub fn begin(&mut self, adopt: bool) {
         let now = Instant::now();
         self.follow_notifications_or_warn();
-        (self.adopted, self.adopted_renewed) = (self.links.ours().collect(), now);
+        // Where changes take long, the process before this one has given them longer.
+        let left = |ends: Instant| ends.saturating_duration_since(now).max(self.manner.lifetime);
+        let lifetime = |ends| Lifetime { asked: now, time: left(ends) };
+        self.adopted = self.links.ours().map(|one| ((one.ip, one.link), lifetime(one.ends))).collect();
         if adopt {
-            self.strays_until = Some(now + self.manner.lifetime);
+            self.strays_until = Some(now + self.manner.lifetime.max(LONGEST));
             self.refresh();
         } else {
             self.release_adopted();
@@ -237,23 +256,22 @@ impl Layer2 {
             return Err(self.no_subnet(ip, interfaces));
         }
         let adopted = self.claim_adopted(ip, &links);
-        let mut announcement = if probe && !adopted {
-            Announcement::probed(now, interfaces.to_vec(), links)
+        let mut announcement = if probe && adopted.is_none() {
+            Announcement::probed(now, interfaces.to_vec(), links, &self.manner)
         } else {
-            let there =
-                |link: &u32| adopted && self.links.ours_on(ip, *link) && !still_on.contains(&(ip, *link));
+            let there = |link: &u32| {
+                adopted.is_some() && self.links.ours_on(ip, *link) && !still_on.contains(&(ip, *link))
+            };
             let (there, missing): (Vec<u32>, Vec<u32>) = links.into_iter().partition(there);
             let mut announcement = Announcement::taken_over(now, interfaces.to_vec(), there, &self.manner);
-            if adopted {
-                announcement.renewed = self.adopted_renewed;
-            }
+            announcement.lifetime = adopted.unwrap_or(announcement.lifetime);
             // Nobody else has it on this machine.
             let _none = self.put_on(ip, &mut announcement, &missing, Why::Begins);
             announcement
         };
         announcement.asked_again = self.asked_again;
+        self.note_end(announcement.lifetime);
         self.announcements.insert(ip, announcement);
-        self.oldest.get_or_insert(now);
         self.agenda.set_first(ip);
         self.watch_due = Some(now);
         let announced = self.settled(ip, told);
@@ -293,12 +311,12 @@ impl Layer2 {
     /// Removes what a process before this one handed over and nobody has announced since.
     pub fn release_adopted(&mut self) {
         let adopted = std::mem::take(&mut self.adopted);
-        self.take_off(&adopted.into_iter().collect::<Vec<_>>());
+        self.take_off(&adopted.into_keys().collect::<Vec<_>>());
     }
 
     /// The addresses of a process before this one that nobody has announced since.
     pub fn adopted(&self) -> impl Iterator<Item = IpAddr> {
-        self.adopted.iter().map(|(ip, _)| *ip)
+        self.adopted.keys().map(|(ip, _)| *ip)
     }
 
     /// The interfaces on which the address is now; none while it is probed or another has it.
@@ -452,6 +470,7 @@ impl Layer2 {
         self.kernel_changes.settle();
         self.take_in_changes();
         if let Some(error) = self.kernel_answers.take_outcome() {
+            self.kernel_speaks = error.is_some();
             self.events.push_back(Layer2Event::KernelAnswers(error));
         }
         if self.may_listen(now) {

@@ -204,7 +204,7 @@ impl Holdings {
             Layer2Event::Lapsed { addresses } => {
                 tracing::warn!(
                     addresses = addresses.len(),
-                    "this process stood still for too long: announcing again"
+                    "the kernel may have removed addresses that were renewed too late: announcing again"
                 );
                 // They may be another's by now: then they are held no more.
                 let held = addresses.into_iter().filter_map(|ip| Some((ip, self.held.get(&ip)?)));

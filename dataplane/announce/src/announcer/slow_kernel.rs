@@ -200,3 +200,32 @@ fn heartbeats_leave_in_time_while_links_are_listed_and_during_an_upgrade() {
     let now: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
     assert_eq!(now, [fenced[0], 0, fenced[2]]);
 }
+
+/// All addresses of one gateway take longer than each lives where the kernel is quick.
+#[test]
+fn addresses_live_until_a_slow_kernel_has_renewed_them() {
+    let (switch, folder) = (Host::new("switch"), tempfile::tempdir().unwrap());
+    let mut gateways = start(&switch, folder.path());
+    let fenced: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
+    let monitor = |gateway: &Gateway| gateway.host.start("ip", &["-o", "monitor", "address"]);
+    let monitors: Vec<_> = gateways.iter().map(monitor).collect();
+
+    // About 10 addresses for each.
+    let _alone = slowness::set(400);
+    gateways.iter().for_each(|gateway| gateway.announcer.set_claims(claims()));
+    all_have("each has its share", &gateways, ADDRESSES.into());
+    let_pass(Duration::from_secs(12));
+    // The next process does not know yet how slow the kernel is.
+    gateways[0].upgrade();
+    gateways[0].announcer.set_members(members());
+    gateways[0].announcer.set_claims(claims());
+    let_pass(Duration::from_secs(8));
+    all_have("each has its share still", &gateways, ADDRESSES.into());
+    for monitor in monitors {
+        let text = monitor.stdout();
+        let removed: Vec<&str> = text.lines().filter(|line| line.starts_with("Deleted")).collect();
+        assert_eq!(removed, [] as [&str; 0]);
+    }
+    let now_fenced: Vec<u64> = gateways.iter().map(Gateway::fenced).collect();
+    assert_eq!(now_fenced, [0, fenced[1], fenced[2]]);
+}

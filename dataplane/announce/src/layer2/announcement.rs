@@ -104,9 +104,31 @@ enum Phase {
 /// How addresses are announced.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
+    /// The shortest that an address is given.
     pub(super) lifetime: Duration,
     pub(super) repeat: Option<Duration>,
     pub(super) on_conflict: OnConflict,
+}
+
+/// How long the kernel keeps an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lifetime {
+    /// When it was asked to, from which time on it counts for the announcer.
+    pub(super) asked: Instant,
+    pub(super) time: Duration,
+}
+
+impl Lifetime {
+    pub(super) fn ends(self) -> Instant {
+        self.asked + self.time
+    }
+
+    /// Takes over a later one, which may be shorter: the kernel heeds the last one alone.
+    pub(super) fn renew(&mut self, later: Self) {
+        if later.asked >= self.asked {
+            *self = later;
+        }
+    }
 }
 
 /// A request to put an address on a link.
@@ -139,8 +161,8 @@ pub(super) struct Announcement {
     pub(super) pending: BTreeMap<u32, Pending>,
     /// The log says that a link has not taken it.
     pub(super) incomplete: bool,
-    /// When its lifetime was renewed last.
-    pub(super) renewed: Instant,
+    /// Its lifetime in the kernel. While it is on no interface, what is left of its time without a renewal.
+    pub(super) lifetime: Lifetime,
     phase: Phase,
     /// An announcement out of turn.
     extra: Option<Instant>,
@@ -172,21 +194,28 @@ impl Announcement {
         let phase = Phase::Announcing { since: now, round: 0 };
         // The kernel may keep the address of a process that is gone for a second longer than it lives.
         let settled = now + manner.lifetime + Duration::from_secs(1);
-        Self::new(now, interfaces, links, phase, settled)
+        Self::new(Lifetime { asked: now, time: manner.lifetime }, interfaces, links, phase, settled)
     }
 
     /// An address that is probed first.
-    pub(super) fn probed(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>) -> Self {
-        Self::new(now, interfaces, links, Phase::Probing { sent: 0, next: now }, now)
+    pub(super) fn probed(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>, manner: &Manner) -> Self {
+        let lifetime = Lifetime { asked: now, time: manner.lifetime };
+        Self::new(lifetime, interfaces, links, Phase::Probing { sent: 0, next: now }, now)
     }
 
-    fn new(now: Instant, interfaces: Vec<Arc<str>>, links: Vec<u32>, phase: Phase, settled: Instant) -> Self {
+    fn new(
+        lifetime: Lifetime,
+        interfaces: Vec<Arc<str>>,
+        links: Vec<u32>,
+        phase: Phase,
+        settled: Instant,
+    ) -> Self {
         Self {
             interfaces,
             links,
             pending: BTreeMap::new(),
             incomplete: false,
-            renewed: now,
+            lifetime,
             phase,
             extra: None,
             defended: None,

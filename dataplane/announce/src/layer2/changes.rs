@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,13 +11,14 @@ use netlink_packet_route::RouteNetlinkMessage;
 use nix::libc;
 use tracing::warn;
 
-use super::announcement::{Announcement, Pending, Why};
+use super::announcement::{Announcement, Lifetime, Pending, Why};
 use super::kernel_address::message;
 use super::kernel_changes::{Addition, How, Outcome};
 use super::links::{Change, Subnet, containing};
 use super::netlink::Notified;
+use super::renewals::Renewed;
 use super::survey::Found;
-use super::{AnnounceError, Layer2, Layer2Event, settings};
+use super::{AnnounceError, LONGEST, Layer2, Layer2Event, settings};
 
 /// An address counts as gone this much before its time: the kernel is a fiftieth of a second early
 /// (ADDRCONF_TIMER_FUZZ_MINUS in net/addrconf.h), and what was true when it was checked has to be true a moment later.
@@ -30,7 +32,7 @@ impl Layer2 {
         let now = Instant::now();
         self.lapse(now);
         let mut all: BTreeMap<IpAddr, Vec<u32>> = BTreeMap::new();
-        for &(ip, link) in &self.adopted {
+        for &(ip, link) in self.adopted.keys() {
             all.entry(ip).or_default().push(link);
         }
         for (ip, announcement) in &mut self.announcements {
@@ -40,55 +42,84 @@ impl Layer2 {
                 all.entry(*ip).or_default().extend(announcement.links.iter().filter(ours));
             } else {
                 // What is not on an interface does not lapse.
-                announcement.renewed = now;
+                announcement.lifetime = Lifetime { asked: now, time: self.manner.lifetime };
             }
         }
-        for (ip, mut links) in all {
-            links.retain(|&link| !self.links.foreign_on(ip, link));
-            if links.is_empty() {
-                continue;
-            }
-            let additions = links.into_iter().map(|link| self.addition(ip, link)).collect();
-            self.renewals.ask(ip, additions, now);
+        for (ip, links) in &mut all {
+            links.retain(|&link| !self.links.foreign_on(*ip, link));
         }
-        self.find_oldest();
+        all.retain(|_, links| !links.is_empty());
+        self.round = all.values().map(Vec::len).sum();
+        let lifetime = Lifetime { asked: now, time: self.set_lifetime(now) };
+        for (ip, links) in all {
+            let addition = |link: u32| {
+                RouteNetlinkMessage::NewAddress(message(ip, link, &self.links.name(link), lifetime.time))
+            };
+            let additions = links.into_iter().map(addition).collect();
+            let announced = self.announcements.get(&ip).map(|one| one.lifetime);
+            let adopted = self.adopted.range(all_of(ip)).map(|(_, lifetime)| *lifetime);
+            let ends = adopted.chain(announced).map(Lifetime::ends).min().unwrap_or(now);
+            self.renewals.ask(ip, additions, lifetime, ends);
+        }
+        self.find_first_end();
+    }
+
+    /// How long addresses are given from now on: three rounds of renewals, as long as these take lately. Where nftables does not keep the kernel of a
+    /// dead process silent, it is to have the addresses no longer than at the least.
+    fn set_lifetime(&mut self, now: Instant) -> Duration {
+        let least = self.manner.lifetime;
+        let rounds = self.pace.of(self.round.max(self.announcements.len()), now).saturating_mul(3);
+        // The kernel counts in whole seconds.
+        let rounds = Duration::from_secs(rounds.min(LONGEST).as_millis().div_ceil(1000) as u64);
+        let lifetime = if self.kernel_speaks { least } else { least.max(rounds) };
+        self.kernel_changes.set_lifetime(lifetime);
+        lifetime
     }
 
     /// Takes in what has been renewed. It counts from when that was asked for: had the process been stopped meanwhile, it may belong to another
     /// by now.
     fn take_renewed(&mut self) {
-        let (renewed, all) = self.renewals.take();
-        let Some(earliest) = renewed.values().min().copied() else { return };
-        if all {
-            self.adopted_renewed = self.adopted_renewed.max(earliest);
+        let Renewed { lifetimes, changes, took } = self.renewals.take();
+        if lifetimes.is_empty() {
+            return;
         }
-        for (ip, asked) in renewed {
+        let now = Instant::now();
+        self.pace.note(changes, took, now);
+        self.set_lifetime(now);
+        for (ip, lifetime) in lifetimes {
+            self.adopted.range_mut(all_of(ip)).for_each(|(_, adopted)| adopted.renew(lifetime));
             if let Some(announcement) = self.announcements.get_mut(&ip) {
-                announcement.renewed = announcement.renewed.max(asked);
+                announcement.lifetime.renew(lifetime);
             }
         }
-        self.find_oldest();
+        self.find_first_end();
     }
 
-    fn find_oldest(&mut self) {
-        let adopted = (!self.adopted.is_empty()).then_some(self.adopted_renewed);
-        self.oldest = self.announcements.values().map(|one| one.renewed).chain(adopted).min();
+    fn find_first_end(&mut self) {
+        let announced = self.announcements.values().map(|one| one.lifetime);
+        self.first_end = announced.chain(self.adopted.values().copied()).map(Lifetime::ends).min();
+    }
+
+    pub(super) fn note_end(&mut self, lifetime: Lifetime) {
+        let ends = lifetime.ends();
+        self.first_end = Some(self.first_end.map_or(ends, |first| first.min(ends)));
     }
 
     /// Withdraws what the kernel may have removed already.
     pub(super) fn lapse(&mut self, now: Instant) {
         self.take_renewed();
-        let overdue = self.manner.lifetime - EARLY;
-        if self.oldest.is_none_or(|oldest| now < oldest + overdue) {
+        if self.lapse_due().is_none_or(|due| now < due) {
             return;
         }
-        let lapsed = self.announcements.iter().filter(|(_, one)| now >= one.renewed + overdue);
+        let overdue = |lifetime: Lifetime| now + EARLY >= lifetime.ends();
+        let lapsed = self.announcements.iter().filter(|(_, one)| overdue(one.lifetime));
         let addresses: Vec<IpAddr> = lapsed.map(|(ip, _)| *ip).collect();
-        self.withdraw_these(&addresses);
-        if now >= self.adopted_renewed + overdue {
-            self.release_adopted();
+        if !addresses.is_empty() {
+            self.withdraw_these(&addresses);
         }
-        self.oldest = self.announcements.values().map(|announcement| announcement.renewed).min();
+        let adopted: Vec<_> = self.adopted.extract_if(.., |_, lifetime| overdue(*lifetime)).collect();
+        self.take_off(&adopted.into_iter().map(|(place, _)| place).collect::<Vec<_>>());
+        self.find_first_end();
         if !addresses.is_empty() {
             self.events.push_back(Layer2Event::Lapsed { addresses });
         }
@@ -96,7 +127,7 @@ impl Layer2 {
 
     /// When `lapse` has something to do.
     pub(super) fn lapse_due(&self) -> Option<Instant> {
-        Some(self.oldest? + self.manner.lifetime - EARLY)
+        Some(self.first_end? - EARLY)
     }
 
     /// Withdraws several at once.
@@ -139,9 +170,9 @@ impl Layer2 {
         let ticket = self.kernel_changes.ticket();
         announcement.pending.insert(link, Pending { ticket, why });
         // One that somebody has removed is not to live longer by it.
-        let until = (why == Why::Lost).then(|| announcement.renewed + self.manner.lifetime - CERTAIN);
-        let message = self.addition(ip, link);
-        self.kernel_changes.put_on(Addition { ip, link, ticket, message, how, until });
+        let until = (why == Why::Lost).then(|| announcement.lifetime.ends() - CERTAIN);
+        let interface = self.links.name(link);
+        self.kernel_changes.put_on(Addition { ip, link, ticket, interface, how, until });
     }
 
     /// Keeps an announcement, unless it failed and is nowhere.
@@ -159,6 +190,7 @@ impl Layer2 {
             }
             Some(_) | None => {}
         }
+        self.note_end(announcement.lifetime);
         self.announcements.insert(ip, announcement);
     }
 
@@ -173,24 +205,31 @@ impl Layer2 {
         }
         // By then it is known whose an address is that was there.
         self.follow_notifications_or_warn();
+        let now = Instant::now();
         for outcome in outcomes {
             let ip = outcome.ip;
+            self.pace.note(1, outcome.took, now);
             if let Some(mut announcement) = self.announcements.remove(&ip) {
                 let error = self.take_in(outcome, &mut announcement);
                 self.keep(ip, announcement, error);
             }
         }
+        self.set_lifetime(now);
     }
 
     /// Takes in what became of one addition; returns why it failed.
     fn take_in(&mut self, outcome: Outcome, announcement: &mut Announcement) -> Option<AnnounceError> {
-        let Outcome { ip, link, ticket, begun, result } = outcome;
+        let Outcome { ip, link, ticket, lifetime, result, .. } = outcome;
+        // On another link, or behind others now, it may end sooner.
+        if result.is_ok() && lifetime.ends() < announcement.lifetime.ends() {
+            announcement.lifetime = lifetime;
+        }
         // It is not to be there any more, or was put behind others.
         let why = announcement.pending.get(&link).filter(|one| one.ticket == ticket)?.why;
         announcement.pending.remove(&link);
         let taken = |error: &io::Error| error.raw_os_error() == Some(libc::EEXIST);
         match result {
-            Ok(()) => self.note_on(ip, announcement, link, why, begun),
+            Ok(()) => self.note_on(ip, announcement, link, why, lifetime),
             Err(error) if taken(&error) && self.links.ours_on(ip, link) => {
                 if why != Why::Lost {
                     self.ask(ip, announcement, link, why, How::Again);
@@ -212,10 +251,17 @@ impl Layer2 {
     }
 
     /// Notes that an address is on a link now.
-    fn note_on(&mut self, ip: IpAddr, announcement: &mut Announcement, link: u32, why: Why, begun: Instant) {
+    fn note_on(
+        &mut self,
+        ip: IpAddr,
+        announcement: &mut Announcement,
+        link: u32,
+        why: Why,
+        lifetime: Lifetime,
+    ) {
         let first = announcement.links.is_empty();
         if first {
-            announcement.renewed = begun;
+            announcement.lifetime = lifetime;
         }
         announcement.add(link);
         announcement.incomplete = false;
@@ -252,17 +298,14 @@ impl Layer2 {
         self.kernel_changes.take_off(ours.collect());
     }
 
-    fn addition(&self, ip: IpAddr, link: u32) -> RouteNetlinkMessage {
-        RouteNetlinkMessage::NewAddress(message(ip, link, &self.links.name(link), self.manner.lifetime))
-    }
-
-    /// Removes what an earlier process had elsewhere; whether it had the address at all.
-    pub(super) fn claim_adopted(&mut self, ip: IpAddr, links: &[u32]) -> bool {
-        let had: Vec<(IpAddr, u32)> = self.adopted.range((ip, 0)..=(ip, u32::MAX)).copied().collect();
-        self.adopted.retain(|(adopted, _)| *adopted != ip);
-        let elsewhere: Vec<_> = had.iter().copied().filter(|(_, link)| !links.contains(link)).collect();
+    /// Removes what an earlier process had elsewhere; what is left of the time of the address if it had it at all.
+    pub(super) fn claim_adopted(&mut self, ip: IpAddr, links: &[u32]) -> Option<Lifetime> {
+        let had = self.adopted.range(all_of(ip)).map(|(place, _)| *place);
+        let elsewhere: Vec<_> = had.filter(|(_, link)| !links.contains(link)).collect();
+        // Notifications are read meanwhile: an address that is renewed then must not seem to be wanted no more.
         self.take_off(&elsewhere);
-        !had.is_empty()
+        let had = self.adopted.extract_if(all_of(ip), |_, _| true);
+        had.map(|(_, lifetime)| lifetime).min_by_key(|lifetime| lifetime.ends())
     }
 
     pub(super) fn follow_notifications_or_warn(&mut self) {
@@ -309,7 +352,7 @@ impl Layer2 {
     fn take_off_strays(&mut self, ours: BTreeSet<(IpAddr, u32)>) {
         let wanted = |(ip, link): &(IpAddr, u32)| {
             let announced = self.announcements.get(ip).is_some_and(|one| links_of(one).contains(link));
-            announced || self.adopted.contains(&(*ip, *link))
+            announced || self.adopted.contains_key(&(*ip, *link))
         };
         let strays: Vec<(IpAddr, u32)> = ours.into_iter().filter(|place| !wanted(place)).collect();
         if !strays.is_empty() {
@@ -340,13 +383,12 @@ impl Layer2 {
 
     /// Puts an address on again that somebody has removed. That it was removed may be an old story: it was renewed since.
     fn restore(&mut self, ip: IpAddr, link: u32) {
-        let certain = self.manner.lifetime - CERTAIN;
         if self.links.ours_on(ip, link) {
             return;
         }
         let now = Instant::now();
         let holds = |one: &Announcement| {
-            let waits = one.pending.contains_key(&link) || now >= one.renewed + certain;
+            let waits = one.pending.contains_key(&link) || now + CERTAIN >= one.lifetime.ends();
             one.is_on() && one.links.contains(&link) && !waits
         };
         if !self.announcements.get(&ip).is_some_and(holds) {
@@ -366,8 +408,8 @@ impl Layer2 {
             .filter(|(ip, one)| ip.is_ipv4() && one.is_on() && one.links.contains(&link));
         let ips: Vec<IpAddr> = on.map(|(ip, _)| *ip).filter(|&ip| self.links.ours_on(ip, link)).collect();
         for ip in ips {
-            let (ticket, message) = (self.kernel_changes.ticket(), self.addition(ip, link));
-            self.kernel_changes.put_on(Addition { ip, link, ticket, message, how: How::Last, until: None });
+            let (ticket, interface) = (self.kernel_changes.ticket(), self.links.name(link));
+            self.kernel_changes.put_on(Addition { ip, link, ticket, interface, how: How::Last, until: None });
         }
     }
 
@@ -468,6 +510,11 @@ impl Layer2 {
             self.events.extend(warnings.into_iter().map(Layer2Event::Setting));
         }
     }
+}
+
+/// An address on each link.
+fn all_of(ip: IpAddr) -> RangeInclusive<(IpAddr, u32)> {
+    (ip, 0)..=(ip, u32::MAX)
 }
 
 /// The links on which an address is, or may be in a moment.

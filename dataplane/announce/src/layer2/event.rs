@@ -143,7 +143,7 @@ pub enum Layer2Event {
     },
     /// An address that should be on an interface now cannot be put there. It is announced nowhere, and not tried again.
     Failed(AnnounceError),
-    /// `refresh` was called so late that the kernel may have removed these addresses, and others may have them. They were
+    /// These addresses were renewed so late that the kernel may have removed them, and others may have them. They were
     /// withdrawn; announce them again if they still belong here.
     Lapsed {
         /// The addresses.

@@ -1,7 +1,7 @@
 //! An announced address as the kernel has it: how it is put on an interface, renewed, taken off, and told from others.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
@@ -80,6 +80,8 @@ pub(crate) struct KernelAddress {
     pub(crate) network: IpAddr,
     pub(crate) prefix: u8,
     pub(crate) ours: bool,
+    /// When the kernel removes it, as of now.
+    pub(crate) ends: Instant,
 }
 
 impl KernelAddress {
@@ -101,13 +103,15 @@ impl KernelAddress {
         let ip = local.or(peer)?;
         let prefix = message.header.prefix_len;
         // Kernels before 5.18 keep no protocol. Nobody else's address is without a subnet, deprecated, and gone in seconds.
-        let fleeting = flags.contains(AddressFlags::Deprecated | AddressFlags::Noprefixroute)
-            && Duration::from_secs(valid.into()) <= lifetime;
+        let valid = Duration::from_secs(valid.into());
+        let fleeting =
+            flags.contains(AddressFlags::Deprecated | AddressFlags::Noprefixroute) && valid <= lifetime;
         let ours = match protocol {
             Some(number) => number == PROTOCOL,
             None => prefix == full_prefix(ip) && fleeting,
         };
-        Some(Self { link: message.header.index, ip, network: peer.unwrap_or(ip), prefix, ours })
+        let (link, network, ends) = (message.header.index, peer.unwrap_or(ip), Instant::now() + valid);
+        Some(Self { link, ip, network, prefix, ours, ends })
     }
 }
 
@@ -125,7 +129,9 @@ mod tests {
     fn an_address_of_ours_is_known_by_its_protocol() {
         for ip in both() {
             let read = KernelAddress::read(&message(ip, 4, "eth0", LIFETIME), LIFETIME).unwrap();
-            assert_eq!(read, KernelAddress { link: 4, ip, network: ip, prefix: full_prefix(ip), ours: true });
+            let (prefix, ends) = (full_prefix(ip), read.ends);
+            assert_eq!(read, KernelAddress { link: 4, ip, network: ip, prefix, ours: true, ends });
+            assert!(ends <= Instant::now() + LIFETIME);
         }
     }
 

@@ -15,7 +15,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
-use super::kernel_address::identity;
+use super::announcement::Lifetime;
+use super::kernel_address::{identity, message};
 use super::netlink::{BATCH, Requests};
 use super::renewals::Forgetting;
 
@@ -42,7 +43,8 @@ pub(super) struct Addition {
     pub(super) link: u32,
     /// Tells it from others of the same address and link.
     pub(super) ticket: u64,
-    pub(super) message: RouteNetlinkMessage,
+    /// The link's name.
+    pub(super) interface: Arc<str>,
     pub(super) how: How,
     /// Too late after this.
     pub(super) until: Option<Instant>,
@@ -53,8 +55,9 @@ pub(super) struct Outcome {
     pub(super) ip: IpAddr,
     pub(super) link: u32,
     pub(super) ticket: u64,
-    /// When the kernel was asked: the lifetime counts from then.
-    pub(super) begun: Instant,
+    pub(super) lifetime: Lifetime,
+    /// How long the kernel took.
+    pub(super) took: Duration,
     pub(super) result: io::Result<()>,
 }
 
@@ -91,12 +94,15 @@ struct ChangeQueue {
     removed: bool,
     /// The latest time for additions; unknown where it was never set.
     trusted_until: Option<Instant>,
+    /// What additions are given.
+    lifetime: Duration,
     ended: bool,
 }
 
 enum Work {
     Remove(Vec<(IpAddr, u32)>),
-    Add(Addition),
+    /// For this time.
+    Add(Addition, Duration),
 }
 
 impl ChangeQueue {
@@ -119,7 +125,7 @@ impl ChangeQueue {
         }
         let next = self.additions.pop_front()?;
         self.adding = true;
-        Some(Work::Add(next))
+        Some(Work::Add(next, self.lifetime))
     }
 }
 
@@ -152,8 +158,8 @@ impl SharedChanges {
                     queue.removing.clear();
                     queue.removed = true;
                 }
-                Work::Add(addition) => {
-                    let outcome = put_on(addition, requests);
+                Work::Add(addition, time) => {
+                    let outcome = put_on(addition, time, requests);
                     let mut queue = self.queue();
                     queue.adding = false;
                     queue.outcomes.push(outcome);
@@ -174,9 +180,10 @@ fn take_off(addresses: &[(IpAddr, u32)], requests: &mut Requests) {
     }
 }
 
-fn put_on(addition: Addition, requests: &mut Requests) -> Outcome {
-    let Addition { ip, link, ticket, message, how, until } = addition;
+fn put_on(addition: Addition, time: Duration, requests: &mut Requests) -> Outcome {
+    let Addition { ip, link, ticket, interface, how, until } = addition;
     let begun = Instant::now();
+    let message = RouteNetlinkMessage::NewAddress(message(ip, link, &interface, time));
     let result = match how {
         _ if until.is_some_and(|until| until <= begun) => Err(io::ErrorKind::TimedOut.into()),
         How::New => requests.change(message, NLM_F_CREATE | NLM_F_EXCL),
@@ -190,7 +197,7 @@ fn put_on(addition: Addition, requests: &mut Requests) -> Outcome {
             Err(error) => Err(error),
         },
     };
-    Outcome { ip, link, ticket, begun, result }
+    Outcome { ip, link, ticket, lifetime: Lifetime { asked: begun, time }, took: begun.elapsed(), result }
 }
 
 impl KernelChanges {
@@ -272,6 +279,11 @@ impl KernelChanges {
         queue.removals.union(&queue.removing).copied().collect()
     }
 
+    /// Sets how long the kernel keeps what is put on from now on, asked for before or not.
+    pub(super) fn set_lifetime(&self, lifetime: Duration) {
+        self.shared.queue().lifetime = lifetime;
+    }
+
     /// Says until when addresses may be put on.
     pub(super) fn trust_until(&self, until: Instant) {
         let mut queue = self.shared.queue();
@@ -326,8 +338,7 @@ mod tests {
     }
 
     fn addition(number: u8, ticket: u64) -> Addition {
-        let message = removal(ip(number), 1);
-        Addition { ip: ip(number), link: 1, ticket, message, how: How::New, until: None }
+        Addition { ip: ip(number), link: 1, ticket, interface: "eth0".into(), how: How::New, until: None }
     }
 
     fn next(changes: &KernelChanges) -> Option<String> {
@@ -337,7 +348,7 @@ mod tests {
         queue.removing.clear();
         Some(match work {
             Work::Remove(addresses) => format!("remove {}", addresses.len()),
-            Work::Add(addition) => format!("add {} {}", addition.ip, addition.ticket),
+            Work::Add(addition, _) => format!("add {} {}", addition.ip, addition.ticket),
         })
     }
 

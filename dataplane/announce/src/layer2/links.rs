@@ -142,9 +142,9 @@ impl Links {
         names.iter().filter(|name| !known.contains(name)).cloned().collect()
     }
 
-    /// The addresses of ours, with the link of each.
-    pub(crate) fn ours(&self) -> impl Iterator<Item = (IpAddr, u32)> {
-        self.addresses.values().filter(|address| address.ours).map(|address| (address.ip, address.link))
+    /// The addresses of ours.
+    pub(crate) fn ours(&self) -> impl Iterator<Item = &KernelAddress> {
+        self.addresses.values().filter(|address| address.ours)
     }
 
     /// Whether the address is on this link, and ours.

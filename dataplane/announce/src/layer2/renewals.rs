@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::ops::Bound;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,9 +15,10 @@ use netlink_packet_route::RouteNetlinkMessage;
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
+use super::announcement::Lifetime;
 use super::netlink::Requests;
 
-/// How many addresses are renewed together: whoever withdraws one waits for those that are under way.
+/// How many addresses are renewed until that is told, while more are due.
 const TOGETHER: usize = 4;
 /// A renewal that was asked for longer ago is not made: the process may have stood still, and the address may be another gateway's.
 const LATEST: Duration = Duration::from_secs(1);
@@ -45,10 +45,7 @@ struct Renewing {
 #[derive(Default)]
 struct Queue {
     due: BTreeMap<IpAddr, Renewal>,
-    /// The last that was renewed: all have their turn, however long a round takes.
-    last: Option<IpAddr>,
-    /// When the addresses were asked for that have been renewed.
-    renewed: BTreeMap<IpAddr, Instant>,
+    renewed: Renewed,
     /// Whether the kernel is asked now.
     under_way: bool,
     /// How many wait until it is not; the thread does not go on before them.
@@ -59,15 +56,26 @@ struct Queue {
 struct Renewal {
     /// One for each link.
     additions: Vec<RouteNetlinkMessage>,
-    asked: Instant,
+    lifetime: Lifetime,
+    /// When the kernel removes the address otherwise.
+    ends: Instant,
+}
+
+/// What has been renewed.
+#[derive(Debug, Default)]
+pub(super) struct Renewed {
+    /// The addresses, and what they were given.
+    pub(super) lifetimes: BTreeMap<IpAddr, Lifetime>,
+    /// Changes that the kernel has made, and how long they took, one after the other.
+    pub(super) changes: usize,
+    pub(super) took: Duration,
 }
 
 impl Queue {
     fn take_next(&mut self) -> Option<(IpAddr, Renewal)> {
-        let behind = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.due.range((behind, Bound::Unbounded)).next().or_else(|| self.due.iter().next());
+        // What was given less time, since the kernel was quick then, does not wait for all others. So all have their turn, however long a round takes.
+        let next = self.due.iter().min_by_key(|(_, renewal)| renewal.ends);
         let ip = next.map(|(ip, _)| *ip)?;
-        self.last = Some(ip);
         self.due.remove(&ip).map(|renewal| (ip, renewal))
     }
 }
@@ -87,37 +95,43 @@ impl Renewing {
     }
 
     /// Waits for something that is due; `None` once the handle is gone.
-    fn next(&self) -> Option<Vec<(IpAddr, Renewal)>> {
+    fn next(&self) -> Option<(IpAddr, Renewal)> {
         let idle = |queue: &mut Queue| !queue.ended && (queue.waiting > 0 || queue.due.is_empty());
         let mut queue = self.wait_while(self.queue(), idle);
-        if queue.ended {
-            return None;
-        }
-        queue.under_way = true;
-        Some((0..TOGETHER).map_while(|_| queue.take_next()).collect())
+        let next = if queue.ended { None } else { queue.take_next() };
+        queue.under_way = next.is_some();
+        next
     }
 
-    fn renew(&self, some: Vec<(IpAddr, Renewal)>, requests: &mut Requests) {
-        let mut renewed = BTreeMap::new();
-        for (ip, Renewal { additions, asked }) in some {
-            if asked.elapsed() >= LATEST {
-                continue;
-            }
-            match requests.change_all(additions, NLM_F_CREATE | NLM_F_REPLACE) {
-                Ok(failed) => {
-                    // The link or the address is gone, which a notification reports as well.
-                    failed.iter().for_each(|(_, error)| debug!(%ip, %error, "an address cannot be renewed"));
-                    renewed.insert(ip, asked);
-                }
-                Err(error) => warn!(%ip, %error, "an address cannot be renewed"),
-            }
-        }
+    /// Renews one address. The next one is taken only then: had several been taken, the last of them would be too late where the kernel is slow,
+    /// although they have been asked for again since.
+    fn renew(&self, ip: IpAddr, renewal: Renewal, requests: &mut Requests) {
+        let Renewal { additions, lifetime, ends: _ } = renewal;
+        let (began, changes) = (Instant::now(), additions.len());
+        let result = if lifetime.asked.elapsed() >= LATEST {
+            None
+        } else {
+            Some(requests.change_all(additions, NLM_F_CREATE | NLM_F_REPLACE))
+        };
         let mut queue = self.queue();
-        queue.renewed.extend(renewed);
+        match result {
+            None => {}
+            Some(Ok(failed)) => {
+                // The link or the address is gone, which a notification reports as well.
+                failed.iter().for_each(|(_, error)| debug!(%ip, %error, "an address cannot be renewed"));
+                queue.renewed.lifetimes.insert(ip, lifetime);
+                queue.renewed.changes += changes;
+                queue.renewed.took += began.elapsed();
+            }
+            Some(Err(error)) => warn!(%ip, %error, "an address cannot be renewed"),
+        }
         queue.under_way = false;
+        let told = queue.due.is_empty() || queue.renewed.lifetimes.len() >= TOGETHER;
         drop(queue);
         self.changed.notify_all();
-        self.renewed.notify_one();
+        if told {
+            self.renewed.notify_one();
+        }
     }
 
     /// Waits until nothing is under way.
@@ -140,24 +154,28 @@ impl Renewals {
         let (shared, mut requests) = (Arc::<Renewing>::default(), Requests::open()?);
         let of_thread = Arc::clone(&shared);
         std::thread::Builder::new().name("renewals".to_owned()).spawn(move || {
-            while let Some(some) = of_thread.next() {
-                of_thread.renew(some, &mut requests);
+            while let Some((ip, renewal)) = of_thread.next() {
+                of_thread.renew(ip, renewal, &mut requests);
             }
         })?;
         Ok(Self { shared })
     }
 
-    /// Has an address renewed soon, by these additions for its links, of which there is at least one.
-    pub(super) fn ask(&self, ip: IpAddr, additions: Vec<RouteNetlinkMessage>, now: Instant) {
-        self.shared.queue().due.insert(ip, Renewal { additions, asked: now });
+    /// Has an address that `ends` then renewed soon for this lifetime, by these additions for its links, of which there is at least one.
+    pub(super) fn ask(
+        &self,
+        ip: IpAddr,
+        additions: Vec<RouteNetlinkMessage>,
+        lifetime: Lifetime,
+        ends: Instant,
+    ) {
+        self.shared.queue().due.insert(ip, Renewal { additions, lifetime, ends });
         self.shared.changed.notify_all();
     }
 
-    /// When those were asked for that have been renewed since the last call, and whether nothing else is to be renewed.
-    pub(super) fn take(&self) -> (BTreeMap<IpAddr, Instant>, bool) {
-        let mut queue = self.shared.queue();
-        let all = queue.due.is_empty() && !queue.under_way;
-        (std::mem::take(&mut queue.renewed), all)
+    /// What has been renewed since the last call.
+    pub(super) fn take(&self) -> Renewed {
+        std::mem::take(&mut self.shared.queue().renewed)
     }
 
     /// Waits until there may be something to take. Cancel safe.
@@ -208,29 +226,39 @@ mod tests {
         Ipv4Addr::new(192, 0, 2, number).into()
     }
 
+    fn lifetime() -> Lifetime {
+        Lifetime { asked: Instant::now(), time: Duration::from_secs(3) }
+    }
+
     #[test]
     fn all_have_their_turn_although_those_before_are_due_again() {
-        let mut queue = Queue::default();
+        let (mut queue, start, second) = (Queue::default(), Instant::now(), Duration::from_secs(1));
+        // The fourth was given less time than the others.
+        let mut ends: BTreeMap<u8, Instant> = (1..=5).map(|number| (number, start + 3 * second)).collect();
+        ends.insert(4, start + 2 * second);
         let mut turns = Vec::new();
-        for _ in 0..5 {
-            for number in 1..=5 {
-                let asked = Instant::now();
-                queue.due.insert(ip(number), Renewal { additions: Vec::new(), asked });
+        for round in 1..=5 {
+            for (&number, &ends) in &ends {
+                queue.due.insert(ip(number), Renewal { additions: Vec::new(), lifetime: lifetime(), ends });
             }
             // A round takes longer than the time until all are due again.
-            turns.extend((0..2).filter_map(|_| queue.take_next()).map(|(ip, _)| ip));
+            for (next, _) in (0..2).filter_map(|_| queue.take_next()).collect::<Vec<_>>() {
+                let number = (1..=5).find(|number| ip(*number) == next).unwrap();
+                ends.insert(number, start + (3 + round) * second);
+                turns.push(number);
+            }
         }
-        assert_eq!(turns, [1, 2, 3, 4, 5, 1, 2, 3, 4, 5].map(ip));
+        assert_eq!(turns, [4, 1, 2, 3, 5, 1, 4, 2, 3, 1]);
     }
 
     #[test]
     fn the_thread_waits_for_whoever_forgets_and_ends_with_its_handle() {
         let shared = Arc::<Renewing>::default();
         let renewals = Renewals { shared: Arc::clone(&shared) };
-        renewals.ask(ip(1), Vec::new(), Instant::now());
-        renewals.ask(ip(2), Vec::new(), Instant::now());
-        let some = shared.next().unwrap();
-        assert_eq!(some.len(), 2);
+        renewals.ask(ip(1), Vec::new(), lifetime(), Instant::now());
+        renewals.ask(ip(2), Vec::new(), lifetime(), Instant::now());
+        let (first, _) = shared.next().unwrap();
+        assert_eq!(first, ip(1));
         let (began, begins) = std::sync::mpsc::channel();
         let forgetting = std::thread::spawn(move || {
             began.send(()).unwrap();

@@ -53,7 +53,7 @@ fn a_pause_is_made_up_for_by_one_announcement() {
 #[test]
 fn a_probe_is_made_three_times_and_then_it_is_put_on_and_announced() {
     let start = Instant::now();
-    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    let mut one = Announcement::probed(start, Vec::new(), vec![1], &manner(None));
     let done = run(&mut one, start, Duration::from_millis(160), &manner(None));
     let on = Step::PutOn { after_conflict: false };
     assert_eq!(
@@ -73,7 +73,7 @@ fn probe_twice(one: &mut Announcement, start: Instant) -> Instant {
 #[test]
 fn what_is_heard_before_the_second_probe_may_be_of_a_gateway_that_has_just_let_go() {
     let start = Instant::now();
-    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    let mut one = Announcement::probed(start, Vec::new(), vec![1], &manner(None));
     assert_eq!(one.on_claim(start, OnConflict::Defend), Verdict::Known);
     assert_eq!(one.step(start, &manner(None)), Some(Step::Probe));
     assert_eq!(one.on_probe(start), Verdict::Known);
@@ -85,7 +85,7 @@ fn what_is_heard_before_the_second_probe_may_be_of_a_gateway_that_has_just_let_g
 #[test]
 fn an_answer_on_its_way_when_the_other_gives_up_the_address_does_not_count() {
     let start = Instant::now();
-    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    let mut one = Announcement::probed(start, Vec::new(), vec![1], &manner(None));
     assert!(!one.probe_again(start), "nothing was asked yet");
     let second = probe_twice(&mut one, start);
     assert!(one.probe_again(second));
@@ -133,7 +133,7 @@ fn of_two_that_give_way_to_each_other_the_lower_one_comes_back_first() {
 #[test]
 fn an_address_that_another_has_is_probed_again_until_it_is_free() {
     let start = Instant::now();
-    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    let mut one = Announcement::probed(start, Vec::new(), vec![1], &manner(None));
     let second = probe_twice(&mut one, start);
     assert_eq!(one.on_claim(second, OnConflict::Defend), Verdict::NotAnnounced);
     assert_eq!(one.on_claim(second, OnConflict::Defend), Verdict::Known);
@@ -152,7 +152,7 @@ fn an_address_that_another_has_is_probed_again_until_it_is_free() {
 #[test]
 fn a_probe_of_another_counts_while_it_is_probed_and_not_when_it_is_answered() {
     let start = Instant::now();
-    let mut one = Announcement::probed(start, Vec::new(), vec![1]);
+    let mut one = Announcement::probed(start, Vec::new(), vec![1], &manner(None));
     let second = probe_twice(&mut one, start);
     assert_eq!(one.on_probe(second), Verdict::NotAnnounced);
     assert_eq!(taken_over(start).on_probe(start + SETTLED), Verdict::Known);
