@@ -15,7 +15,6 @@ mod range;
 mod retention;
 mod selector;
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ pub(crate) use self::pool::{NodeAddress, UsableNodes};
 pub(crate) use self::range::AddressRange;
 pub(super) use self::selector::selects_namespace;
 
-use self::holders::{Holders, Remaining, UsedAddresses};
+use self::holders::{Remaining, UsedAddresses};
 use self::pool::{Admission, Pool};
 use self::retention::Retention;
 use crate::api::address_pool::AddressPool;
@@ -76,7 +75,9 @@ pub(crate) struct Allocator {
     held: HashMap<ServiceKey, Vec<IpAddr>>,
     /// Addresses in statuses of Services, whether still held or not. No other Service gets them until the status changes.
     reserved: HashMap<ServiceKey, Vec<IpAddr>>,
-    /// Addresses that are held or reserved.
+    /// Addresses that objects of other load balancers publish.
+    foreign: HashMap<ServiceKey, Vec<IpAddr>>,
+    /// Addresses that are held, reserved or foreign.
     used: UsedAddresses,
     /// Families in which Services have addresses of gateway nodes.
     node_families: HashMap<ServiceKey, NodeFamilies>,
@@ -97,7 +98,7 @@ impl Allocator {
         let (mut read, problems): (Vec<Pool>, Vec<_>) = pools.iter().map(read).unzip();
         read.sort_by_cached_key(Pool::order);
         for pool in &mut read {
-            self.used.keys().for_each(|ip| pool.taken(*ip));
+            self.used.all().for_each(|ip| pool.taken(ip));
         }
         self.pools = read;
         problems.into_iter().flatten().collect()
@@ -127,6 +128,25 @@ impl Allocator {
         }
     }
 
+    /// Records the addresses that an object of another load balancer publishes, so that only requests by value get them.
+    pub(crate) fn set_foreign(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
+        if self.foreign.get(key).map_or(&[][..], Vec::as_slice) == addresses {
+            return;
+        }
+        for ip in &addresses {
+            if self.used.add_foreign(*ip) {
+                self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
+            }
+        }
+        for ip in self.foreign.remove(key).into_iter().flatten() {
+            self.used.remove_foreign(ip);
+            self.offer_if_free(ip);
+        }
+        if !addresses.is_empty() {
+            self.foreign.insert(key.clone(), addresses);
+        }
+    }
+
     /// Addresses that are reserved for a Service because its status has them.
     pub(crate) fn reserved(&self, key: &ServiceKey) -> &[IpAddr] {
         self.reserved.get(key).map_or(&[], Vec::as_slice)
@@ -137,9 +157,9 @@ impl Allocator {
         self.held.get(key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether some Service has the address, or has it reserved.
+    /// Whether some Service of ours has the address, or has it reserved.
     pub(crate) fn is_used(&self, ip: IpAddr) -> bool {
-        self.used.contains_key(&ip)
+        self.used.holders(ip).is_some()
     }
 
     /// Releases all held and reserved addresses of a Service.
@@ -151,27 +171,29 @@ impl Allocator {
 
     fn take(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
         for ip in addresses {
-            match self.used.entry(*ip) {
-                Entry::Occupied(mut holders) => holders.get_mut().add(&key.namespace),
-                Entry::Vacant(free) => {
-                    free.insert(Holders::new(&key.namespace));
-                    self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
-                }
+            if self.used.add(*ip, &key.namespace) {
+                self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
             }
         }
     }
 
     fn let_go(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
         for ip in addresses {
-            let Some(holders) = self.used.get_mut(&ip) else { continue };
-            let remaining = holders.remove(&key.namespace);
-            if remaining == Remaining::Nobody {
-                self.used.remove(&ip);
-                self.pools.iter_mut().for_each(|pool| pool.freed(ip));
+            match self.used.remove(ip, &key.namespace) {
+                None | Some(Remaining::SameNamespaces) => {}
+                Some(Remaining::FewerNamespaces) => self.freed.push(ip),
+                // Requests by value get it although another load balancer publishes it.
+                Some(Remaining::Nobody) if !self.used.is_free(ip) => self.freed.push(ip),
+                Some(Remaining::Nobody) => self.offer_if_free(ip),
             }
-            if remaining != Remaining::SameNamespaces {
-                self.freed.push(ip);
-            }
+        }
+    }
+
+    /// Lets other Services get the address if no object has it any longer.
+    fn offer_if_free(&mut self, ip: IpAddr) {
+        if self.used.is_free(ip) {
+            self.pools.iter_mut().for_each(|pool| pool.freed(ip));
+            self.freed.push(ip);
         }
     }
 
@@ -188,9 +210,9 @@ impl Allocator {
         std::mem::take(&mut self.freed)
     }
 
-    /// Pools that can give this address to a Service that requests any address; none while a Service has it.
+    /// Pools that can give this address to a Service that requests any address; none while an object has it.
     pub(crate) fn pools_to_give(&self, ip: IpAddr) -> impl Iterator<Item = &Arc<str>> {
-        let free = !self.used.contains_key(&ip);
+        let free = self.used.is_free(ip);
         self.pools.iter().filter(move |pool| free && pool.lists(ip)).map(|pool| &pool.name)
     }
 

@@ -20,7 +20,7 @@ use super::published::Published;
 use super::read_service::{ServiceFields, read};
 use super::service_addresses::ServiceAddressChanges;
 use super::status::{MultiClusterStatus, ResolvedRefs};
-use super::unplanned_status::{UnplannedStatus, unplanned_status};
+use super::unplanned_status::{UnplannedStatus, foreign_addresses, unplanned_status};
 use super::{
     ProjectedGateway, ProjectedService, Projector, addresses, allocation_order, annotations, class,
     frontends, gateway_api, multi_cluster,
@@ -117,6 +117,7 @@ impl Projector {
                 let service = objects.services.get(key).map(Arc::as_ref);
                 self.service_addresses.set(key, service, &mut pass.led_on);
             }
+            self.allocator.set_foreign(key, foreign_addresses(key, objects, &self.options));
             match self.plan(objects, key, scope) {
                 Planned::Ours(plan) => {
                     pass.plans.insert(key.clone(), plan.into());

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use sheave_model::{FrontendAddr, FrontendSource};
 
 use super::allocator::NodeFamilies;
+use super::gateway_api::plan::is_ours;
 use super::gateway_api::sets_of;
 use super::options::{Options, Role};
 use super::plan::Rank;
@@ -80,6 +81,23 @@ pub(super) fn unplanned_status(
         unseen: metadata.deletion_timestamp.is_some()
             || multi_cluster::is_suspended(key, &objects.fleet, options),
     })
+}
+
+/// Load balancer addresses that an object of another load balancer publishes, even if we serve it on other kinds of frontends.
+pub(super) fn foreign_addresses(key: &ServiceKey, objects: &Objects, options: &Options) -> Vec<IpAddr> {
+    let is_ours = match key.source {
+        FrontendSource::Service => objects.services.get(key).and_then(|service| asks(service, options)),
+        FrontendSource::MultiClusterService => objects.fleet.services.get(key).map(|service| {
+            multi_cluster::whose(service, multi_cluster::template(&objects.fleet, key), options).is_ok()
+        }),
+        FrontendSource::Gateway => {
+            objects.gateway_api.gateways.get(key).map(|gateway| is_ours(gateway, objects, options))
+        }
+    };
+    if is_ours != Some(false) || options.role == Role::Gateway {
+        return Vec::new();
+    }
+    Published::of(key, objects).map(|(_, published)| published.addresses).unwrap_or_default()
 }
 
 /// Claims of a Gateway that is being deleted or has changed to a class of another controller, until our part of its status is removed.

@@ -118,7 +118,7 @@ impl Allocator {
     /// A pool that denies the address to this namespace because another one had it first. Every pool that lists the address must
     /// consent, since each may belong to another tenant. Addresses of gateway nodes are not listed and are open to all.
     pub(super) fn closed_to(&self, ip: IpAddr, request: &Request<'_>) -> Option<&Pool> {
-        let foreign = self.used.get(&ip).is_some_and(|it| it.is_foreign_to(&request.key.namespace));
+        let foreign = self.used.holders(ip).is_some_and(|it| it.is_foreign_to(&request.key.namespace));
         if !foreign {
             return None;
         }

@@ -1,11 +1,75 @@
 //! Holders of an address: the namespace that had it first, and the number of Services in each namespace that have it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// All addresses that Services have.
-pub(super) type UsedAddresses = HashMap<IpAddr, Holders>;
+/// All addresses that objects have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UsedAddresses {
+    /// Addresses of our Services.
+    holders: HashMap<IpAddr, Holders>,
+    /// Addresses that other load balancers publish, with the number of objects. They deny an address to nobody who requests it by
+    /// value, because a Service that moves to Sheave takes its address along.
+    foreign: HashMap<IpAddr, u32>,
+}
+
+impl UsedAddresses {
+    /// Addresses that objects have, each once.
+    pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> {
+        let only_foreign = self.foreign.keys().filter(|ip| !self.holders.contains_key(ip));
+        self.holders.keys().chain(only_foreign).copied()
+    }
+
+    /// Whether a Service that requests any address can get this one.
+    pub(super) fn is_free(&self, ip: IpAddr) -> bool {
+        !self.holders.contains_key(&ip) && !self.foreign.contains_key(&ip)
+    }
+
+    /// The Services of ours that have the address.
+    pub(super) fn holders(&self, ip: IpAddr) -> Option<&Holders> {
+        self.holders.get(&ip)
+    }
+
+    /// Adds a Service of the namespace. Returns whether the address was free.
+    pub(super) fn add(&mut self, ip: IpAddr, namespace: &Arc<str>) -> bool {
+        let was_free = self.is_free(ip);
+        match self.holders.entry(ip) {
+            Entry::Occupied(mut holders) => holders.get_mut().add(namespace),
+            Entry::Vacant(place) => {
+                place.insert(Holders::new(namespace));
+            }
+        }
+        was_free
+    }
+
+    /// Removes a Service of the namespace; `None` if none has the address.
+    pub(super) fn remove(&mut self, ip: IpAddr, namespace: &Arc<str>) -> Option<Remaining> {
+        let remaining = self.holders.get_mut(&ip)?.remove(namespace);
+        if remaining == Remaining::Nobody {
+            self.holders.remove(&ip);
+        }
+        Some(remaining)
+    }
+
+    /// Adds an object of another load balancer. Returns whether the address was free.
+    pub(super) fn add_foreign(&mut self, ip: IpAddr) -> bool {
+        let was_free = self.is_free(ip);
+        *self.foreign.entry(ip).or_default() += 1;
+        was_free
+    }
+
+    /// Removes an object of another load balancer.
+    pub(super) fn remove_foreign(&mut self, ip: IpAddr) {
+        if let Entry::Occupied(mut count) = self.foreign.entry(ip) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
 
 /// Namespaces whose Services have an address. There is nearly always one, which needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]

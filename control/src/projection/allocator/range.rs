@@ -98,7 +98,7 @@ impl AddressRange {
     pub(super) fn first_free(&mut self, used: &UsedAddresses) -> Option<IpAddr> {
         while self.cursor <= self.last {
             let ip = address(self.family, self.cursor);
-            if !self.leaves_out(self.cursor) && !used.contains_key(&ip) {
+            if !self.leaves_out(self.cursor) && used.is_free(ip) {
                 return Some(ip);
             }
             // No overflow: the highest addresses of both families are reserved.
@@ -173,16 +173,15 @@ fn address(family: Family, number: u128) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::super::holders::Holders;
     use super::*;
 
     /// The first addresses of an entry if each one stays in use.
     fn given(entry: &str, avoid_buggy: bool, at_most: usize) -> Vec<String> {
         let mut range = AddressRange::read(entry, avoid_buggy).unwrap();
-        let mut used = UsedAddresses::new();
+        let mut used = UsedAddresses::default();
         std::iter::from_fn(|| {
             let ip = range.first_free(&used)?;
-            used.insert(ip, Holders::new(&"shop".into()));
+            assert!(used.add(ip, &"shop".into()));
             Some(ip.to_string())
         })
         .take(at_most)
@@ -235,11 +234,12 @@ mod tests {
     #[test]
     fn a_freed_address_is_found_again() {
         let mut range = AddressRange::read("10.0.0.0/8", false).unwrap();
-        let first = range.first_free(&UsedAddresses::new()).unwrap();
-        let used = UsedAddresses::from([(first, Holders::new(&"shop".into()))]);
+        let first = range.first_free(&UsedAddresses::default()).unwrap();
+        let mut used = UsedAddresses::default();
+        assert!(used.add(first, &"shop".into()));
         assert_ne!(range.first_free(&used), Some(first));
         range.freed(first);
-        assert_eq!(range.first_free(&UsedAddresses::new()), Some(first));
+        assert_eq!(range.first_free(&UsedAddresses::default()), Some(first));
     }
 
     #[test]
