@@ -1,8 +1,8 @@
 //! The inner step of the projection: turns the plan, addresses and slices of one Service into its frontends and status. Pure,
 //! apart from sharing names.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -416,10 +416,13 @@ pub(super) fn load_balancer_status(
     allocated: &AllocatedAddresses,
     frontends: &[PlannedFrontend],
 ) -> LoadBalancerStatus {
+    // A Gateway has up to a thousand listeners, and a Service up to the addresses of all gateway nodes.
+    let served: HashSet<ServedPort> =
+        frontends.iter().map(|it| (it.addr.ip, it.addr.port, it.addr.protocol.name())).collect();
     let ingress = allocated.addresses.iter().map(|&ip| Ingress {
         ip,
         hostname: plan.requests.hostnames.get(&ip).cloned(),
-        ports: port_statuses(plan, ip, frontends),
+        ports: port_statuses(plan, ip, &served),
         whole: false,
     });
     LoadBalancerStatus {
@@ -429,15 +432,13 @@ pub(super) fn load_balancer_status(
     }
 }
 
-fn port_statuses(plan: &Plan, ip: IpAddr, frontends: &[PlannedFrontend]) -> Vec<PortStatus> {
-    let served = |port: u16, protocol: &str| {
-        frontends.iter().any(|PlannedFrontend { addr, .. }| {
-            addr.ip == ip && addr.port == port && addr.protocol.name() == protocol
-        })
-    };
+/// An address, with a port and protocol that is served there.
+type ServedPort = (IpAddr, u16, &'static str);
+
+fn port_statuses(plan: &Plan, ip: IpAddr, served: &HashSet<ServedPort>) -> Vec<PortStatus> {
     let status = plan.listed_ports.iter().map(|listed| {
         let (port, protocol) = (listed.port.port, listed.port.protocol);
-        let lost = (!served(port, protocol)).then_some(reason::ADDRESS_IN_USE);
+        let lost = (!served.contains(&(ip, port, protocol))).then_some(reason::ADDRESS_IN_USE);
         PortStatus { port, protocol, error: listed.refused.or(lost) }
     });
     status.collect()

@@ -1,6 +1,6 @@
 //! Addresses for Services that request any: existing ones stay, and missing ones come from the pools in their order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,18 +10,17 @@ use super::retention::Retention;
 use super::{Allocator, Request, Uncovered};
 use crate::net::Family;
 
+/// Addresses of gateway nodes that are allocated together: index of the pool, and family.
+pub(super) type NodeGroup = (usize, Family);
+
 impl Allocator {
-    /// All addresses of the family that are allocated together, if `ip` is a gateway node's and no pool lists it.
-    pub(super) fn companions(
-        &self,
-        ip: IpAddr,
-        usable: &[usize],
-        request: &Request<'_>,
-    ) -> Option<Vec<IpAddr>> {
+    /// The pool and family of the addresses that are allocated together with `ip`, if that is a gateway node's and no pool lists it.
+    pub(super) fn group(&self, ip: IpAddr, usable: &[usize]) -> Option<NodeGroup> {
         if usable.iter().any(|&pool| self.pools[pool].lists(ip)) {
             return None;
         }
-        usable.iter().find_map(|&pool| self.pools[pool].companions(ip, &request.nodes))
+        let pool = usable.iter().copied().find(|&pool| self.pools[pool].is_of_node(ip))?;
+        Some((pool, Family::of(ip)))
     }
 
     /// Keeps the Service's addresses with their companions, and adds one address, or those of gateway nodes, for each missing
@@ -43,11 +42,14 @@ impl Allocator {
         };
         let (old, mut addresses): (Vec<IpAddr>, Vec<IpAddr>) =
             held.into_iter().partition(|ip| self.is_to_be_replaced(*ip, request, usable));
+        let mut known: HashSet<IpAddr> = addresses.iter().copied().collect();
+        let mut groups = HashSet::new();
         for ip in addresses.clone() {
-            for other in self.companions(ip, pools, request).unwrap_or_default() {
-                if !addresses.contains(&other) {
-                    addresses.push(other);
-                }
+            // A Service may have hundreds of them, so each group is read once.
+            let group = self.group(ip, pools).filter(|group| groups.insert(*group));
+            if let Some((pool, family)) = group {
+                let all = self.pools[pool].node_addresses(family, &request.nodes);
+                addresses.extend(all.into_iter().filter(|other| known.insert(*other)));
             }
         }
         let lacks = |family: &Family| !addresses.iter().any(|ip| Family::of(*ip) == *family);

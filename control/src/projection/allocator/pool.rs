@@ -1,6 +1,6 @@
 //! A decoded AddressPool: its addresses, and the Services that may use them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -29,6 +29,8 @@ pub(super) struct Pool {
     from_nodes: bool,
     /// Addresses of gateway nodes. Services share them, so they are never exhausted, and they are allocated together.
     nodes: Vec<NodeAddress>,
+    /// The same without their nodes.
+    node_ips: HashSet<IpAddr>,
     /// Number of its addresses that Services have.
     used: usize,
 }
@@ -71,6 +73,7 @@ impl Pool {
             report.invalid("spec.addresses", message);
         }
         let namespaces = spec.namespace_selector.as_ref();
+        let nodes = if spec.from_gateway_nodes { nodes.to_vec() } else { Vec::new() };
         let read = Self {
             name: name.clone(),
             priority: spec.priority,
@@ -91,7 +94,8 @@ impl Pool {
             ),
             ranges,
             from_nodes: spec.from_gateway_nodes,
-            nodes: if spec.from_gateway_nodes { nodes.to_vec() } else { Vec::new() },
+            node_ips: nodes.iter().map(|node| node.ip).collect(),
+            nodes,
             used: 0,
         };
         (read, report.into_problems())
@@ -137,7 +141,7 @@ impl Pool {
     }
 
     pub(super) fn contains(&self, ip: IpAddr) -> bool {
-        self.lists(ip) || self.nodes.iter().any(|node| node.ip == ip)
+        self.lists(ip) || self.is_of_node(ip)
     }
 
     /// Whether it lists `ip` itself, rather than through a gateway node.
@@ -160,10 +164,9 @@ impl Pool {
         self.sharing == Sharing::Cluster
     }
 
-    /// All addresses of the family that are allocated together, if `ip` is a gateway node's.
-    pub(super) fn companions(&self, ip: IpAddr, nodes: &UsableNodes<'_>) -> Option<Vec<IpAddr>> {
-        let is_nodes = self.nodes.iter().any(|node| node.ip == ip);
-        is_nodes.then(|| self.node_addresses(Family::of(ip), nodes))
+    /// Whether `ip` is an address of a gateway node that it includes.
+    pub(super) fn is_of_node(&self, ip: IpAddr) -> bool {
+        self.node_ips.contains(&ip)
     }
 
     /// The addresses that it would allocate next: one from its list, or all of gateway nodes.
@@ -180,14 +183,11 @@ impl Pool {
         }
     }
 
-    fn node_addresses(&self, family: Family, nodes: &UsableNodes<'_>) -> Vec<IpAddr> {
-        let mut addresses: Vec<IpAddr> = Vec::new();
-        for NodeAddress { node, ip } in &self.nodes {
-            if Family::of(*ip) == family && nodes.admit(node) && !addresses.contains(ip) {
-                addresses.push(*ip);
-            }
-        }
-        addresses
+    /// Addresses of the family that these gateway nodes have, which are allocated together.
+    pub(super) fn node_addresses(&self, family: Family, nodes: &UsableNodes<'_>) -> Vec<IpAddr> {
+        let mut known = HashSet::new();
+        let admitted = self.nodes.iter().filter(|it| Family::of(it.ip) == family && nodes.admit(&it.node));
+        admitted.map(|it| it.ip).filter(|ip| known.insert(*ip)).collect()
     }
 
     /// Number of its addresses that Services have.

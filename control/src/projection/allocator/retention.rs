@@ -1,9 +1,11 @@
 //! Retention of a Service's address after the pools or the request have changed. Clients use the address, so only an explicit
 //! request releases it, and not an edit of a pool or a mistake in an annotation.
 
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use super::assignment::{Reservation, Shortfall};
+use super::automatic::NodeGroup;
 use super::pool::{Admission, Pool, UsableNodes};
 use super::{Allocator, Request, Uncovered};
 use crate::net::Family;
@@ -91,18 +93,27 @@ impl Allocator {
     /// family, or all of gateway nodes.
     pub(super) fn kept(&self, request: &Request<'_>, usable: &Result<Vec<usize>, Shortfall>) -> Vec<IpAddr> {
         let pools = usable.as_deref().unwrap_or_default();
-        let (mut kept, mut covered): (Vec<IpAddr>, Vec<IpAddr>) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        let mut first_covered: BTreeMap<Family, IpAddr> = BTreeMap::new();
+        let mut groups: BTreeMap<NodeGroup, HashSet<IpAddr>> = BTreeMap::new();
         for ip in self.held(request.key).iter().copied() {
-            let first = covered.iter().find(|other| Family::of(**other) == Family::of(ip));
+            let first = first_covered.get(&Family::of(ip));
             let stays = match self.standing(ip, request, usable) {
                 Retention::Gone => false,
                 Retention::Reserved(_) => true,
                 Retention::Covered => {
-                    let stays = match self.companions(ip, pools, request) {
-                        Some(all) => all.contains(&ip) && first.is_none_or(|first| all.contains(first)),
+                    let stays = match self.group(ip, pools) {
+                        Some(group) => {
+                            let (pool, family) = group;
+                            let read = || self.pools[pool].node_addresses(family, &request.nodes);
+                            let all = groups.entry(group).or_insert_with(|| read().into_iter().collect());
+                            all.contains(&ip) && first.is_none_or(|first| all.contains(first))
+                        }
                         None => first.is_none(),
                     };
-                    covered.extend(stays.then_some(ip));
+                    if stays {
+                        first_covered.entry(Family::of(ip)).or_insert(ip);
+                    }
                     stays
                 }
             };
