@@ -1,6 +1,6 @@
 //! Attachment of routes to listeners: which listeners a parentRef selects, and whether they admit the route.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sheave_model::ServerNamePattern;
@@ -58,13 +58,17 @@ impl Attachment {
 /// they are attached.
 pub(super) fn attachments(
     key: &ServiceKey,
-    sets: &[(ObjectKey, bool)],
+    sets: &BTreeMap<ObjectKey, bool>,
     listeners: &[MergedListener<'_>],
     objects: &Objects,
 ) -> Vec<Attachment> {
     let parents = std::iter::once(ParentKey::Gateway(key.clone()))
-        .chain(sets.iter().map(|(set, _)| ParentKey::ListenerSet(set.clone())));
-    let parents: Vec<ParentKey> = parents.collect();
+        .chain(sets.keys().map(|set| ParentKey::ListenerSet(set.clone())));
+    let parents: BTreeSet<ParentKey> = parents.collect();
+    let mut by_owner: BTreeMap<&ListenerOwner, Vec<(usize, &MergedListener<'_>)>> = BTreeMap::new();
+    for (index, listener) in listeners.iter().enumerate() {
+        by_owner.entry(&listener.owner).or_default().push((index, listener));
+    }
     let routes = parents.iter().flat_map(|parent| objects.gateway_api.routes_of_parent(parent));
     let routes = routes.filter(|route| route.metadata().deletion_timestamp.is_none());
     let mut routes: Vec<(RouteKey, AnyRoute)> = routes.map(|route| (route.key(), route)).collect();
@@ -75,7 +79,7 @@ pub(super) fn attachments(
         let mut attachment = Attachment::new(key, route);
         let refs = attachment.route.spec().parent_refs.iter().filter_map(|reference| {
             let parent = ParentKey::of(reference, &own).filter(|parent| parents.contains(parent))?;
-            let selected = select(&attachment, reference, &parent, sets, listeners, objects);
+            let selected = select(&attachment, reference, &parent, sets, &by_owner, objects);
             Some((reference.clone(), selected))
         });
         attachment.parents = refs.collect();
@@ -92,25 +96,25 @@ fn select(
     Attachment { key, route, hostnames, .. }: &Attachment,
     reference: &ParentReference,
     parent: &ParentKey,
-    sets: &[(ObjectKey, bool)],
-    listeners: &[MergedListener<'_>],
+    sets: &BTreeMap<ObjectKey, bool>,
+    by_owner: &BTreeMap<&ListenerOwner, Vec<(usize, &MergedListener<'_>)>>,
     objects: &Objects,
 ) -> Result<Vec<usize>, NotAttached> {
     let owner = match parent {
         ParentKey::Gateway(_) => ListenerOwner::Gateway,
         ParentKey::ListenerSet(set) => {
-            if !sets.iter().any(|(known, attached)| known == set && *attached) {
+            if sets.get(set) != Some(&true) {
                 return Err(NotAttached::NoMatchingParent);
             }
             ListenerOwner::Set(set.clone())
         }
     };
     let named = |listener: &MergedListener<'_>| {
-        listener.owner == owner
-            && reference.section_name.as_deref().is_none_or(|name| name == listener.spec.name)
+        reference.section_name.as_deref().is_none_or(|name| name == listener.spec.name)
             && reference.port.is_none_or(|port| port == listener.spec.port)
     };
-    let mut selected = listeners.iter().enumerate().filter(|(_, listener)| named(listener)).peekable();
+    let own = by_owner.get(&owner).into_iter().flatten();
+    let mut selected = own.copied().filter(|(_, listener)| named(listener)).peekable();
     if selected.peek().is_none() {
         return Err(NotAttached::NoMatchingParent);
     }
@@ -122,12 +126,12 @@ fn select(
         let from = listener.spec.namespaces();
         listener.kind() == Some(key.kind) && admits(from, "Same", home, &key.namespace, objects)
     });
-    let mut admitted: Vec<usize> = admitted.map(|(index, _)| index).collect();
+    let mut admitted: Vec<(usize, &MergedListener<'_>)> = admitted.collect();
     if admitted.is_empty() {
         return Err(NotAttached::NotAllowedByListeners);
     }
     if key.kind == RouteKind::Tls {
-        admitted.retain(|&at| listeners[at].common(hostnames).next().is_some());
+        admitted.retain(|(_, listener)| listener.common(hostnames).next().is_some());
     }
     if admitted.is_empty() {
         return Err(NotAttached::NoMatchingListenerHostname);
@@ -135,7 +139,7 @@ fn select(
     if route.spec().rules.len() != 1 {
         return Err(NotAttached::UnsupportedValue);
     }
-    Ok(admitted)
+    Ok(admitted.into_iter().map(|(index, _)| index).collect())
 }
 
 /// Whether an object in `namespace` is admitted to one in `home`. `absent` is what an absent choice means.

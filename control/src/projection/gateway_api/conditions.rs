@@ -1,7 +1,7 @@
 //! Conditions of a Gateway and its ListenerSets: the decisions about their specs, with what is known of addresses and gateway nodes.
 //! The first row that fits decides, as the conformance tests of the Gateway API require.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use sheave_model::FrontendAddr;
@@ -85,13 +85,14 @@ impl ListenerConditions {
 impl GatewayOutcome {
     /// The conditions with this state.
     pub fn conditions(&self, live: &LiveState<'_>) -> GatewayConditions {
-        let listeners: Vec<_> = self.listeners.iter().map(|it| listener(it, live)).collect();
+        let unavailable = UnavailablePorts::new(live);
+        let listeners: Vec<_> = self.listeners.iter().map(|it| listener(it, live, &unavailable)).collect();
         let accepted = self.refused.clone().unwrap_or_else(|| by_listeners(&listeners, "Gateway"));
         let programmed = programmed(&accepted, &self.unusable, live);
         let sets: Vec<_> = self
             .sets
             .iter()
-            .map(|(key, set)| listener_set(key, set, (&accepted, &programmed), live))
+            .map(|(key, set)| listener_set(key, set, (&accepted, &programmed), live, &unavailable))
             .collect();
         let is_attached = |conditions: &[DesiredCondition]| conditions.first().is_some_and(|it| it.holds);
         GatewayConditions {
@@ -190,8 +191,9 @@ fn listener_set(
     set: &ListenerSetOutcome,
     (parent_accepted, parent_programmed): (&DesiredCondition, &DesiredCondition),
     live: &LiveState<'_>,
+    unavailable: &UnavailablePorts,
 ) -> (ObjectKey, Vec<DesiredCondition>, Vec<ListenerConditions>) {
-    let mut listeners: Vec<_> = set.listeners.iter().map(|it| listener(it, live)).collect();
+    let mut listeners: Vec<_> = set.listeners.iter().map(|it| listener(it, live, unavailable)).collect();
     let refused = if !set.allowed {
         let message = "The Gateway does not allow ListenerSets of this namespace (spec.allowedListeners).";
         Some(("NotAllowed", message.to_owned()))
@@ -229,9 +231,13 @@ fn unattached(listener: &mut ListenerConditions) {
     }
 }
 
-fn listener(outcome: &ListenerOutcome, live: &LiveState<'_>) -> ListenerConditions {
+fn listener(
+    outcome: &ListenerOutcome,
+    live: &LiveState<'_>,
+    unavailable: &UnavailablePorts,
+) -> ListenerConditions {
     let mut accepted = outcome.accepted.clone();
-    let unavailable = unavailable(outcome, live);
+    let unavailable = unavailable.of(outcome);
     if accepted.holds
         && let Some((at, true)) = &unavailable
     {
@@ -279,24 +285,47 @@ fn listener_programmed(
     DesiredCondition::yes(PROGRAMMED, PROGRAMMED, "Gateway nodes accept its traffic.".to_owned())
 }
 
-/// Addresses on which a listener does not get its port, and whether these are all, on every gateway node.
-fn unavailable(outcome: &ListenerOutcome, live: &LiveState<'_>) -> Option<(String, bool)> {
-    let protocol = transport(&outcome.protocol).name();
-    let is_it = |port: u16, name: &str| i32::from(port) == outcome.port && name == protocol;
-    let lists = |addrs: &BTreeSet<FrontendAddr>, ip| {
-        addrs.iter().any(|addr| addr.ip == ip && is_it(addr.port, addr.protocol.name()))
-    };
-    let mut lost = Vec::new();
-    let mut failed = Vec::new();
-    for ingress in &live.status.ingress {
-        let held = ingress.ports.iter().any(|port| is_it(port.port, port.protocol) && port.error.is_some());
-        if held || lists(live.closed, ingress.ip) {
-            lost.push(ingress.ip);
-        } else if lists(live.failed, ingress.ip) {
-            failed.push(ingress.ip);
+/// Addresses at which a Gateway does not have a port.
+#[derive(Default)]
+struct LostAddresses {
+    /// On every gateway node.
+    everywhere: Vec<IpAddr>,
+    /// On some gateway node.
+    somewhere: Vec<IpAddr>,
+}
+
+/// Ports that a Gateway does not have at some of its addresses. Read once for all listeners, of which ListenerSets may add any number.
+struct UnavailablePorts {
+    addresses: usize,
+    ports: BTreeMap<(i32, &'static str), LostAddresses>,
+}
+
+impl UnavailablePorts {
+    fn new(live: &LiveState<'_>) -> Self {
+        let mut ports: BTreeMap<(i32, &'static str), LostAddresses> = BTreeMap::new();
+        for ingress in &live.status.ingress {
+            let at = |addrs: &BTreeSet<FrontendAddr>| {
+                let here = addrs.iter().filter(|addr| addr.ip == ingress.ip);
+                here.map(|addr| (i32::from(addr.port), addr.protocol.name())).collect::<BTreeSet<_>>()
+            };
+            let mut lost = at(live.closed);
+            let held = ingress.ports.iter().filter(|port| port.error.is_some());
+            lost.extend(held.map(|port| (i32::from(port.port), port.protocol)));
+            for port in at(live.failed).difference(&lost) {
+                ports.entry(*port).or_default().somewhere.push(ingress.ip);
+            }
+            for port in lost {
+                ports.entry(port).or_default().everywhere.push(ingress.ip);
+            }
         }
+        Self { addresses: live.status.ingress.len(), ports }
     }
-    let everywhere = !lost.is_empty() && lost.len() == live.status.ingress.len();
-    let at: Vec<IpAddr> = lost.into_iter().chain(failed).collect();
-    (!at.is_empty()).then(|| (listed(&at), everywhere))
+
+    /// Addresses on which a listener does not get its port, and whether these are all, on every gateway node.
+    fn of(&self, outcome: &ListenerOutcome) -> Option<(String, bool)> {
+        let LostAddresses { everywhere, somewhere } =
+            self.ports.get(&(outcome.port, transport(&outcome.protocol).name()))?;
+        let at: Vec<IpAddr> = everywhere.iter().chain(somewhere).copied().collect();
+        Some((listed(&at), everywhere.len() == self.addresses))
+    }
 }

@@ -1,20 +1,20 @@
 //! Decisions of a listener's spec: whether it is accepted, conflicts, and which routes attach.
 
+use std::collections::BTreeMap;
+
 use super::conditions::{ACCEPTED, CONFLICTED, RESOLVED_REFS};
 use super::listeners::{self, ListenerConflict, ListenerOwner, ListenerProtocol, MergedListener};
 use super::outcome::ListenerOutcome;
 use crate::api::condition::DesiredCondition;
 use crate::api::gateway_api::{RouteKey, RouteKind};
 
-/// Decisions about the listeners of one object. `routes` returns the number of routes that are attached to the listener with an index
-/// in `merged`, and the one that serves it.
+/// Decisions about listeners, by the object that has them. `routes` returns the number of routes that are attached to the listener with
+/// an index in `merged`, and the one that serves it.
 pub(super) fn outcomes(
-    owner: &ListenerOwner,
     merged: &[MergedListener<'_>],
     routes: impl Fn(usize) -> (u32, Option<RouteKey>),
-) -> Vec<ListenerOutcome> {
-    let own = merged.iter().enumerate().filter(|(_, listener)| listener.owner == *owner);
-    let outcome = |(index, listener): (usize, &MergedListener<'_>)| {
+) -> BTreeMap<ListenerOwner, Vec<ListenerOutcome>> {
+    let outcome = |index: usize, listener: &MergedListener<'_>| {
         let (attached_routes, route) = routes(index);
         ListenerOutcome {
             name: listener.spec.name.clone(),
@@ -28,7 +28,11 @@ pub(super) fn outcomes(
             route,
         }
     };
-    own.map(outcome).collect()
+    let mut by_owner: BTreeMap<ListenerOwner, Vec<ListenerOutcome>> = BTreeMap::new();
+    for (index, listener) in merged.iter().enumerate() {
+        by_owner.entry(listener.owner.clone()).or_default().push(outcome(index, listener));
+    }
+    by_owner
 }
 
 fn accepted(listener: &MergedListener<'_>) -> DesiredCondition {

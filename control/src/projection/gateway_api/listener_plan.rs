@@ -119,9 +119,7 @@ impl ListenerPlanning<'_> {
         let listener = &resolution.merged[index];
         let set = match &listener.owner {
             ListenerOwner::Gateway => None,
-            ListenerOwner::Set(set) => {
-                resolution.sets.iter().find(|it| object_key(&it.metadata) == *set).copied()
-            }
+            ListenerOwner::Set(set) => resolution.set(set),
         };
         let serving = route.and_then(|route| resolution.route(route));
         ListenerInputs {

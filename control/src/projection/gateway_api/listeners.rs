@@ -1,7 +1,7 @@
 //! Listeners of a Gateway and its ListenerSets, merged, and the conflicts between them. Conflicts are decided from the specs alone,
 //! so that they do not depend on the protocols that Sheave supports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use sheave_model::ServerNamePattern;
@@ -34,7 +34,7 @@ impl ListenerOwner {
 }
 
 /// Protocol of a listener, with the mode of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ListenerProtocol {
     Tcp,
     Udp,
@@ -190,22 +190,61 @@ impl MergedListener<'_> {
 /// (conformance/tests/listenerset-protocol-conflict.go).
 pub(super) fn merge<'a>(gateway: &'a Gateway, sets: &[&'a Arc<ListenerSet>]) -> Vec<MergedListener<'a>> {
     let mut merged: Vec<MergedListener<'a>> = Vec::new();
-    let mut by_port: BTreeMap<Option<u16>, Vec<usize>> = BTreeMap::new();
+    let mut standing = StandingListeners::default();
     let of_sets = sets.iter().map(|set| (ListenerOwner::of(set), set.spec.listeners.as_slice()));
     let objects = std::iter::once((ListenerOwner::Gateway, gateway.spec.listeners.as_slice())).chain(of_sets);
     for (owner, listeners) in objects {
         let first = merged.len();
         merged.extend(listeners.iter().enumerate().map(|(at, it)| MergedListener::new(&owner, at, it)));
-        for (at, listener) in merged.iter().enumerate().skip(first) {
-            by_port.entry(listener.port).or_default().push(at);
+        for at in first..merged.len() {
+            let mut earlier = standing.candidates(&merged[at]);
+            let found = earlier.find_map(|other| conflict(&merged[other], &merged[at]));
+            merged[at].conflict = found;
         }
-        mark_against_earlier(&mut merged, first, &by_port);
         mark_within(&mut merged, first);
         for listener in merged.iter_mut().skip(first.max(MOST_MERGED_LISTENERS)) {
             listener.excess = true;
         }
+        standing.add(&merged, first);
     }
     merged
+}
+
+/// What decides about conflicts.
+type ListenerIdentity = (Option<u16>, ListenerProtocol, Option<ServerNamePattern>);
+
+/// Listeners that hold something against those of later objects: neither in conflict themselves nor beyond the limit. Whoever may
+/// create ListenerSets decides how many listeners there are, so a listener is compared with few of them.
+#[derive(Default)]
+struct StandingListeners {
+    /// The first one of each protocol on each port.
+    of_protocols: BTreeMap<Option<u16>, Vec<(ListenerProtocol, usize)>>,
+    by_identity: HashMap<ListenerIdentity, usize>,
+}
+
+impl StandingListeners {
+    /// Indexes of those with which a listener conflicts if it conflicts with any.
+    fn candidates<'a>(&'a self, listener: &MergedListener<'_>) -> impl Iterator<Item = usize> + use<'a> {
+        let of_protocols = self.of_protocols.get(&listener.port).into_iter().flatten().map(|(_, at)| *at);
+        of_protocols.chain(self.by_identity.get(&identity(listener)).copied())
+    }
+
+    /// Adds those of an object, which begin at `first`.
+    fn add(&mut self, merged: &[MergedListener<'_>], first: usize) {
+        let standing =
+            merged.iter().enumerate().skip(first).filter(|(_, it)| it.conflict.is_none() && !it.excess);
+        for (at, listener) in standing {
+            let of_protocols = self.of_protocols.entry(listener.port).or_default();
+            if !of_protocols.iter().any(|(protocol, _)| *protocol == listener.protocol) {
+                of_protocols.push((listener.protocol, at));
+            }
+            self.by_identity.entry(identity(listener)).or_insert(at);
+        }
+    }
+}
+
+fn identity(listener: &MergedListener<'_>) -> ListenerIdentity {
+    (listener.port, listener.protocol, listener.pattern.clone())
 }
 
 /// The listeners of a ListenerSet that is not attached, with the conflicts between them.
@@ -232,21 +271,6 @@ fn mark_within(merged: &mut [MergedListener<'_>], first: usize) {
                 merged[at].conflict = Some(known.map_or(conflict, |known| known.min(conflict)));
             }
         }
-    }
-}
-
-/// Marks listeners from `first` on that conflict with one of an earlier object. One that is out itself holds nothing against others.
-fn mark_against_earlier(
-    merged: &mut [MergedListener<'_>],
-    first: usize,
-    by_port: &BTreeMap<Option<u16>, Vec<usize>>,
-) {
-    for at in first..merged.len() {
-        let earlier = by_port.get(&merged[at].port).into_iter().flatten().take_while(|other| **other < first);
-        let mut standing =
-            earlier.filter(|other| merged[**other].conflict.is_none() && !merged[**other].excess);
-        let found = standing.find_map(|other| conflict(&merged[*other], &merged[at]));
-        merged[at].conflict = found;
     }
 }
 
@@ -280,4 +304,65 @@ pub(in crate::projection) fn sets_of<'a>(
     let mut sets: Vec<&Arc<ListenerSet>> = objects.listener_sets.values().filter(names_it).collect();
     sets.sort_by_key(|set| (Age::of(&set.metadata), names_of(&set.metadata)));
     sets
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::gateway_api::ListenerTls;
+
+    /// A listener as protocol, mode of TLS, port and hostname.
+    type Drawn = (&'static str, Option<&'static str>, i32, Option<&'static str>);
+
+    fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
+        let protocol = prop::sample::select(vec!["TCP", "UDP", "TLS", "HTTP", "HTTPS", "SCTP"]);
+        let mode = prop::sample::select(vec![Some("Passthrough"), None]);
+        let hostname = prop::sample::select(vec![None, Some("a.e"), Some("b.e"), Some("*.e")]);
+        prop::collection::vec((protocol, mode, 1..4_i32, hostname), 0..5)
+    }
+
+    fn listeners(drawn: &[Drawn]) -> Vec<Listener> {
+        let listener = |(at, (protocol, mode, port, hostname)): (usize, &Drawn)| Listener {
+            name: format!("l{at}"),
+            hostname: hostname.map(str::to_owned),
+            port: *port,
+            protocol: (*protocol).to_owned(),
+            tls: Some(ListenerTls { mode: mode.map(str::to_owned) }),
+            allowed_routes: None,
+        };
+        drawn.iter().enumerate().map(listener).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn few_comparisons_decide_as_all_would(gateway in drawn(), sets in prop::collection::vec(drawn(), 0..6)) {
+            let mut whole = Gateway::default();
+            whole.spec.listeners = listeners(&gateway);
+            let set = |drawn: &Vec<Drawn>| {
+                let mut set = ListenerSet::default();
+                set.spec.listeners = listeners(drawn);
+                Arc::new(set)
+            };
+            let sets: Vec<Arc<ListenerSet>> = sets.iter().map(set).collect();
+            let merged = merge(&whole, &sets.iter().collect::<Vec<_>>());
+            let mut first = 0;
+            let sizes = std::iter::once(gateway.len()).chain(sets.iter().map(|set| set.spec.listeners.len()));
+            for size in sizes {
+                let (earlier, own) = (&merged[..first], &merged[first..first + size]);
+                for (at, listener) in own.iter().enumerate() {
+                    let mut against = earlier.iter().filter(|it| it.conflict.is_none());
+                    let with_earlier = against.find_map(|other| conflict(other, listener));
+                    let is_out = |it: &MergedListener<'_>| {
+                        earlier.iter().filter(|other| other.conflict.is_none()).any(|other| conflict(other, it).is_some())
+                    };
+                    let others = own.iter().enumerate().filter(|(other, it)| *other != at && !is_out(it));
+                    let within = others.filter_map(|(_, other)| conflict(other, listener)).min();
+                    prop_assert_eq!(listener.conflict, with_earlier.or(within));
+                }
+                first += size;
+            }
+        }
+    }
 }

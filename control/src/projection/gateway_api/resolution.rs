@@ -24,6 +24,8 @@ pub(super) struct Resolution<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
     /// ListenerSets that are attached, the oldest first.
     pub(super) sets: Vec<&'a Arc<ListenerSet>>,
+    /// The same by key.
+    sets_by_key: BTreeMap<ObjectKey, &'a Arc<ListenerSet>>,
     /// Listeners of the Gateway and of the attached ListenerSets.
     pub(super) merged: Vec<MergedListener<'a>>,
     /// ListenerSets that are not attached, with whether the Gateway would admit them, and their listeners.
@@ -57,8 +59,10 @@ impl<'a> Resolution<'a> {
             .iter()
             .map(|set| (object_key(&set.metadata), admits(set), listeners::alone(set)))
             .collect();
-        let attached = sets.iter().map(|set| (object_key(&set.metadata), true));
-        let known: Vec<(ObjectKey, bool)> =
+        let sets_by_key: BTreeMap<ObjectKey, _> =
+            sets.iter().map(|set| (object_key(&set.metadata), *set)).collect();
+        let attached = sets_by_key.keys().map(|set| (set.clone(), true));
+        let known: BTreeMap<ObjectKey, bool> =
             attached.chain(unattached.iter().map(|(set, ..)| (set.clone(), false))).collect();
         let routes = attachments(key, &known, &merged, objects);
         let refs = routes.iter().map(|it| backend_refs::resolve(&it.key, &it.route, objects)).collect();
@@ -67,7 +71,24 @@ impl<'a> Resolution<'a> {
         for listener in routes.iter().flat_map(|route| &route.listeners) {
             *attached.entry(*listener).or_default() += 1;
         }
-        Self { gateway, sets, merged, unattached, refused, is_accepted, routes, refs, serving, attached }
+        Self {
+            gateway,
+            sets,
+            sets_by_key,
+            merged,
+            unattached,
+            refused,
+            is_accepted,
+            routes,
+            refs,
+            serving,
+            attached,
+        }
+    }
+
+    /// An attached ListenerSet.
+    pub(super) fn set(&self, key: &ObjectKey) -> Option<&'a Arc<ListenerSet>> {
+        self.sets_by_key.get(key).copied()
     }
 
     /// The backends of each route, in the order of [`Self::routes`].
@@ -115,16 +136,16 @@ impl<'a> Resolution<'a> {
             let serving = self.serving(listener).and_then(|at| self.routes.get(at)).map(|it| it.key.clone());
             (self.attached(listener), serving)
         };
-        let of = |owner: &ListenerOwner| listener_outcome::outcomes(owner, &self.merged, routes_of);
+        let mut by_owner = listener_outcome::outcomes(&self.merged, routes_of);
+        let listeners = by_owner.remove(&ListenerOwner::Gateway).unwrap_or_default();
         let attached = self.sets.iter().map(|set| {
             let key = object_key(&set.metadata);
-            let listeners = of(&ListenerOwner::Set(key.clone()));
+            let listeners = by_owner.remove(&ListenerOwner::Set(key.clone())).unwrap_or_default();
             (key, ListenerSetOutcome { allowed: true, listeners })
         });
         let unattached = self.unattached.iter().map(|(key, allowed, alone)| {
-            let owner = ListenerOwner::Set(key.clone());
-            let listeners = listener_outcome::outcomes(&owner, alone, |_| (0, None));
-            (key.clone(), ListenerSetOutcome { allowed: *allowed, listeners })
+            let listeners = listener_outcome::outcomes(alone, |_| (0, None)).into_values().flatten();
+            (key.clone(), ListenerSetOutcome { allowed: *allowed, listeners: listeners.collect() })
         });
         let merged = if self.is_accepted { self.merged.as_slice() } else { &[] };
         let routes = self.routes.iter().zip(&self.refs).enumerate().map(|(at, (route, refs))| {
@@ -133,7 +154,7 @@ impl<'a> Resolution<'a> {
         });
         GatewayOutcome {
             refused: self.refused.clone(),
-            listeners: of(&ListenerOwner::Gateway),
+            listeners,
             sets: attached.chain(unattached).collect(),
             routes: routes.collect(),
             unusable,
