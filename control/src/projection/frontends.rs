@@ -239,7 +239,7 @@ pub(super) fn owned_frontends(input: FrontendInput<'_>, problems: &mut Vec<Probl
         let owner = input.claims.owner(addr).filter(|owner| *owner != plan.key());
         if let Some(owner) = owner {
             let port = &plan.ports[port];
-            let owner = plan.name_of_other(owner);
+            let owner = plan.name_of_other(owner, port);
             let message = format!("{addr} already belongs to {owner}; it is not served for this one");
             let field = plan.port_field(port);
             report.add(reason::ADDRESS_IN_USE, field, Some(port.problem_port()), message);
@@ -280,8 +280,8 @@ fn report_node_ports(input: FrontendInput<'_>, won: &[PlannedFrontend], report: 
         } else {
             "where kube-proxy answers node ports at every address of a node, clients reach that one"
         };
-        let other = plan.name_of_other(other);
         let port = &plan.ports[port];
+        let other = plan.name_of_other(other, port);
         let message = format!("the port of {addr} is a node port of {other}; {what_happens}");
         report.add(reason::NODE_PORT_CONFLICT, plan.port_field(port), Some(port.problem_port()), message);
     }

@@ -130,10 +130,10 @@ impl Plan {
         }
     }
 
-    /// Another object in Problems. Who may read a Gateway may not know what other namespaces contain.
-    pub(super) fn name_of_other(&self, other: &ServiceKey) -> String {
-        let is_secret =
-            self.key().source == FrontendSource::Gateway && other.namespace != self.key().namespace;
+    /// Another object in Problems of a port. Who may read a Gateway, or a ListenerSet, may not know what other namespaces contain.
+    pub(super) fn name_of_other(&self, other: &ServiceKey, port: &PlannedPort) -> String {
+        let is_secret = self.key().source == FrontendSource::Gateway
+            && other.namespace != self.port_object(port).namespace;
         if is_secret { "an object of another namespace".to_owned() } else { other.object().to_string() }
     }
 
