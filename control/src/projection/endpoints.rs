@@ -84,10 +84,6 @@ impl Conditions {
         }
     }
 
-    pub(super) fn ready(self) -> bool {
-        !self.unready
-    }
-
     /// State of a serving endpoint; `None` if it does not serve.
     pub(super) fn state(self) -> Option<EndpointState> {
         if !self.unready {

@@ -343,11 +343,7 @@ fn report_loops(
 ) {
     let mut report = Report::about(service_ref(plan.key()));
     for (addr, found) in loops {
-        let what = match found {
-            EndpointLoop::OwnFrontend => "a frontend of this gateway",
-            EndpointLoop::OfService => "an address at which nodes forward to a Service",
-        };
-        let message = format!("endpoint {addr} is {what}; it is left out, to not send in circles");
+        let message = format!("endpoint {addr} {}; it is left out, to not send in circles", found.text());
         report.add(reason::ENDPOINT_LOOP, "", Some(port.problem_port()), message);
     }
     problems.extend(report.into_problems());

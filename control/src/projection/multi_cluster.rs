@@ -26,6 +26,7 @@ use self::template::RequestedTypes;
 use super::annotations::failover;
 use super::class::FrontendKinds;
 use super::eligibility::TrafficPolicy;
+use super::frontends::FrontendInput;
 use super::options::{Options, Role};
 use super::plan::{ClusterMember, MultiClusterPlan, Plan, Planned, service_field};
 use super::read_service::ServiceFields;
@@ -102,6 +103,20 @@ fn ours(
     }
 }
 
+/// State of the clusters of a plan.
+pub(super) fn status(
+    input: FrontendInput<'_>,
+    fleet: &MultiClusterPlan,
+    options: &Options,
+) -> MultiClusterStatus {
+    let mut status = fleet.status.clone();
+    // A gateway publishes no conditions.
+    if options.role != Role::Gateway {
+        status.clusters = members::count_endpoints(input, fleet);
+    }
+    status
+}
+
 fn with_problems(mut plan: Plan, report: Report) -> Plan {
     plan.problems.extend(report.into_problems());
     plan
@@ -152,7 +167,7 @@ fn served(
     plan.problems.extend(template::renamed(spread_problems, service));
     across(template, &mut plan, &found.members, &clusters, report);
     let status = MultiClusterStatus {
-        clusters: members::count_endpoints(&found.standing, &plan.ports),
+        clusters: found.standing,
         resolved: ResolvedRefs {
             template: true,
             unknown_clusters: clusters.unknown.clone(),

@@ -461,6 +461,8 @@ impl Projector {
             None if plan.suspended => Default::default(),
             None => (frontends::build(input, &mut self.names), Vec::new()),
         };
+        let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
+        let fleet = fleet.map(|fleet| multi_cluster::status(input, fleet, &self.options));
         let ServiceOutput { frontends, mut problems, mut reached, status, health_check } = output;
         let is_silent = plan.suspended && plan.gateway.is_none();
         problems.extend(plan.problems.iter().filter(|_| !is_silent).cloned());
@@ -472,8 +474,7 @@ impl Projector {
         reached.dedup();
         let reached_before = std::mem::take(&mut projected.reached);
         projected.status = status;
-        let fleet = plan.fleet.as_ref().filter(|_| !plan.suspended);
-        projected.fleet = fleet.map(|fleet| fleet.status.clone());
+        projected.fleet = fleet;
         let backends = match &plan.gateway {
             _ if same_plan => backends_before.clone(),
             Some(gateway) => gateway.backends(),

@@ -104,6 +104,8 @@ pub enum NoEndpoints {
     NoIngress,
     /// EndpointSlices were collected, but they have no endpoint for the Service's ports.
     Empty,
+    /// Their endpoints are left out; holds what is wrong with the address of the first one.
+    LeftOut(&'static str),
 }
 
 impl fmt::Display for NoEndpoints {
@@ -117,6 +119,7 @@ impl fmt::Display for NoEndpoints {
             Self::NotCollected => "Karmada has collected no EndpointSlice from it",
             Self::NoIngress => "no address of its Service is known, which sheave.dev/cluster-endpoints asks for",
             Self::Empty => "its EndpointSlices list none",
+            Self::LeftOut(why) => return write!(f, "each one is left out, the first because its address {why}"),
         })
     }
 }

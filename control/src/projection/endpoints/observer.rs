@@ -40,6 +40,16 @@ pub(in crate::projection) enum EndpointLoop {
     OfService,
 }
 
+impl EndpointLoop {
+    /// What the address is, as the end of a sentence.
+    pub(in crate::projection) fn text(self) -> &'static str {
+        match self {
+            Self::OwnFrontend => "is a frontend of this gateway",
+            Self::OfService => "is an address at which nodes forward to a Service",
+        }
+    }
+}
+
 /// Observer of a pass over the slices.
 pub(in crate::projection) trait EndpointObserver {
     /// Called for a slice without a usable port, of which no endpoint is read.

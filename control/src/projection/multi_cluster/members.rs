@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use sheave_model::{Path, Weight};
 
 use super::clusters::Clusters;
@@ -16,21 +16,26 @@ use crate::api::problem::Problem;
 use crate::api::problem::report::Report;
 use crate::api::store::{SOURCE_CLUSTER_LABEL, ServiceKey};
 use crate::net;
+use crate::net::Family;
 use crate::projection::annotations;
 use crate::projection::annotations::clusters::{ClusterRegions, ClusterTiers};
 use crate::projection::annotations::{DRAIN, EndpointMode, clusters};
 use crate::projection::eligibility::ClusterScope;
+use crate::projection::endpoints;
 use crate::projection::endpoints::Conditions;
+use crate::projection::endpoints::observer::{EndpointObserver, EntryId, Exclusion, PortMismatch};
+use crate::projection::frontends::FrontendInput;
 use crate::projection::options::Options;
-use crate::projection::plan::{ClusterMember, ListedSlice, NotCounted, SliceOrigin, UncountedSlice};
-use crate::projection::ports::PlannedPort;
+use crate::projection::plan::{
+    ClusterMember, ListedSlice, MultiClusterPlan, NotCounted, SliceOrigin, UncountedSlice,
+};
 use crate::projection::status::{ClusterState, MemberClusterStatus, NoEndpoints};
 
 /// Clusters of one Service, and their slices.
 pub(super) struct FoundMembers {
     pub(super) members: Vec<ClusterMember>,
-    /// All usable clusters, with what they have.
-    pub(super) standing: Vec<(MemberClusterStatus, ClusterMember)>,
+    /// All usable clusters; [`count_endpoints`] adds what they have.
+    pub(super) standing: Vec<MemberClusterStatus>,
     pub(super) spread: sheave_model::Spread,
     pub(super) left: Vec<UncountedSlice>,
     /// See [`MultiClusterStatus`](crate::projection::status::MultiClusterStatus).
@@ -82,14 +87,11 @@ pub(super) fn build(
             slices,
             cluster: name.clone(),
         };
-        if state != ClusterState::NotBound && !member.slices.is_empty() {
-            found.members.push(member.clone());
-        }
+        let is_member = state != ClusterState::NotBound && !member.slices.is_empty();
         let (weight, priority) = (member.weight.0, member.priority);
         let lack = Some(lack(&state, &member, mode, clusters));
-        found
-            .standing
-            .push((MemberClusterStatus { name, state, ready: 0, total: 0, weight, priority, lack }, member));
+        found.standing.push(MemberClusterStatus { name, state, ready: 0, total: 0, weight, priority, lack });
+        found.members.extend(is_member.then_some(member));
     }
     found.left = sources.left;
     // In mode `ingress`, the addresses of Services are missing instead.
@@ -211,17 +213,27 @@ pub(super) fn labelled_members<'a>(
     })
 }
 
-/// Adds the numbers of endpoints to the statuses.
-pub(super) fn count_endpoints(
-    standing: &[(MemberClusterStatus, ClusterMember)],
-    ports: &[PlannedPort],
+/// The clusters of a MultiClusterService with the numbers of their endpoints. What the projection leaves out does not count: a gateway
+/// sends nothing there.
+pub(in crate::projection) fn count_endpoints(
+    input: FrontendInput<'_>,
+    fleet: &MultiClusterPlan,
 ) -> Vec<MemberClusterStatus> {
-    let counted = standing.iter().map(|(status, member)| {
-        let addresses = member_addresses(&member.slices, ports);
+    let members: BTreeMap<&str, &ClusterMember> =
+        fleet.members.iter().map(|member| (&*member.cluster, member)).collect();
+    let counted = fleet.status.clusters.iter().map(|status| {
+        let mut counter = EndpointCounter::default();
+        if let Some(member) = members.get(&*status.name) {
+            for (port, family) in input.plan.ports.iter().flat_map(|port| Family::ALL.map(|it| (port, it))) {
+                let loops = input.loops(port.protocol);
+                endpoints::observe(member, family, port, input.context, loops, &mut counter);
+            }
+        }
+        let EndpointCounter { addresses, left_out, .. } = counter;
         let ready = addresses.values().filter(|ready| **ready).count();
-        let lack = status.lack.clone().filter(|_| addresses.is_empty());
+        let lack = left_out.map(NoEndpoints::LeftOut).or_else(|| status.lack.clone());
         MemberClusterStatus {
-            lack,
+            lack: lack.filter(|_| addresses.is_empty()),
             ready: u32::try_from(ready).unwrap_or(u32::MAX),
             total: u32::try_from(addresses.len()).unwrap_or(u32::MAX),
             ..status.clone()
@@ -230,21 +242,47 @@ pub(super) fn count_endpoints(
     counted.collect()
 }
 
-/// Addresses that serve any of the ports, and whether they are ready. Terminating endpoints are left out, because they are being
-/// replaced.
-fn member_addresses(slices: &[ListedSlice], ports: &[PlannedPort]) -> BTreeMap<IpAddr, bool> {
-    let mut addresses = BTreeMap::new();
-    let serves = |listed: &&ListedSlice| {
-        let names = listed.slice.ports.iter().flatten().map(|port| port.name.as_deref().unwrap_or_default());
-        names.into_iter().any(|name| ports.iter().any(|port| *port.name == *name))
-    };
-    for endpoint in slices.iter().filter(serves).flat_map(|it| it.slice.endpoints.iter().flatten()) {
-        let conditions = Conditions::of(endpoint);
-        if let Some(Ok(ip)) = endpoint.addresses.first().map(|text| net::parse_ip(text))
+/// Counts addresses that serve any of the ports. Terminating endpoints do not count, because they are being replaced.
+#[derive(Default)]
+struct EndpointCounter {
+    /// Address and conditions of each endpoint on each port.
+    read: Vec<(Option<IpAddr>, Conditions)>,
+    /// Addresses, and whether they are ready.
+    addresses: BTreeMap<IpAddr, bool>,
+    /// Why the first one was left out, except for a mistake in its slice.
+    left_out: Option<&'static str>,
+}
+
+impl EndpointCounter {
+    fn count(&mut self, mark: EntryId, serves: bool) {
+        if let Some((Some(ip), conditions)) = self.read.get(mark as usize)
             && !conditions.terminating
         {
-            *addresses.entry(ip).or_default() |= conditions.ready();
+            *self.addresses.entry(*ip).or_default() |= serves;
         }
     }
-    addresses
+}
+
+impl EndpointObserver for EndpointCounter {
+    fn unmatched(&mut self, _: &EndpointSlice, _: PortMismatch) {}
+
+    fn reads(&mut self, _: &EndpointSlice, endpoint: &Endpoint, _: u16) -> EntryId {
+        let ip = endpoint.addresses.first().and_then(|text| net::parse_ip(text).ok());
+        self.read.push((ip, Conditions::of(endpoint)));
+        EntryId::try_from(self.read.len() - 1).unwrap_or(EntryId::MAX)
+    }
+
+    fn left_out(&mut self, mark: EntryId, why: Exclusion) {
+        let why = match why {
+            Exclusion::NotReady => return self.count(mark, false),
+            Exclusion::NoAddress | Exclusion::OtherFamily | Exclusion::Duplicate(_) => return,
+            Exclusion::InvalidAddress(why) => why,
+            Exclusion::Loop(found) => found.text(),
+        };
+        self.left_out.get_or_insert(why);
+    }
+
+    fn serves(&mut self, mark: EntryId) {
+        self.count(mark, true);
+    }
 }

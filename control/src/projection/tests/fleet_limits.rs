@@ -5,6 +5,7 @@ use sheave_model::{AddressSet, Path};
 use super::super::{Authority, KarmadaOptions, NoEndpoints, Options, Projection, Projector, Role};
 use super::fleet::{
     TEMPLATE, annotated, binding, cluster, fleet, fleet_options, key, mcs, project, put, spread, work,
+    work_of,
 };
 use super::support::{NODE, add, problems, service};
 use crate::api::karmada::Work;
@@ -278,6 +279,24 @@ fn a_cluster_exposes_nothing_of_the_gateways_own_cluster_nor_what_is_not_allowed
     let by_interface = KarmadaOptions { paths: [("m2".into(), Path(1))].into(), ..KarmadaOptions::default() };
     let projection = Projector::new(fleet(by_interface)).project(&objects, &Dirty::Everything);
     assert!(projection.problems.is_empty(), "by an interface of its own these are other addresses");
+}
+
+#[test]
+fn what_is_left_out_is_no_endpoint_of_a_cluster() {
+    let counted = |port: &str, endpoints: &[&str]| {
+        let objects = fleet(&[TEMPLATE, &mcs("", ""), &work_of("m2", "a", port, endpoints)]);
+        let mut projector = Projector::new(managed());
+        projector.project(&objects, &Dirty::Everything);
+        let cluster = projector.fleet_status(&key()).unwrap().clusters[0].clone();
+        (cluster.ready, cluster.total, cluster.lack.map(|lack| lack.to_string()))
+    };
+    let port = "http, port: 8080";
+    let left_out = "each one is left out, the first because its address is of a Pod or node of the gateways' own cluster, and \
+                    the endpoint is in another cluster";
+    assert_eq!(counted(port, &["10.1.0.7", "!10.1.0.8"]), (0, 0, Some(left_out.to_owned())));
+    assert_eq!(counted(port, &["10.1.0.7", "10.3.0.7", "!10.3.0.8"]), (1, 2, None));
+    let circle = "each one is left out, the first because its address is a frontend of this gateway";
+    assert_eq!(counted("http, port: 80", &["203.0.113.10"]), (0, 0, Some(circle.to_owned())));
 }
 
 #[test]
