@@ -55,10 +55,16 @@ pub(in crate::projection) fn plan(
     let mut plan = gateway_plan(key, gateway, options, &mut problems);
     plan.requests.status = Published::of_gateway(gateway, resolution.sets.iter().copied());
     let unusable = request_addresses(key, gateway, &mut plan, &mut problems);
-    if options.role == Role::Standalone && !plan.requests.addresses.is_empty() {
+    let asks_in_vain = plan.requests.addresses.is_empty() && !unusable.is_empty();
+    if options.role == Role::Standalone && (asks_in_vain || !plan.requests.addresses.is_empty()) {
         // No controller writes the status, so it would keep what the spec no longer names for ever.
         let Requests { published, addresses, .. } = &mut plan.requests;
         published.retain(|ip| addresses.contains(ip));
+    }
+    if asks_in_vain {
+        // It keeps what it has, but an address that it does not ask for is no answer to one that it cannot have.
+        let Plan { requests: Requests { published, .. }, families, .. } = &mut plan;
+        families.wanted.retain(|family| published.iter().any(|ip| Family::of(*ip) == *family));
     }
     let outcome = resolution.outcome(unusable);
     let mut listeners = Vec::new();

@@ -9,6 +9,8 @@ use sheave_model::{FrontendKind, FrontendSource};
 
 use super::super::{Options, Projection, Projector, Published, Role};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
+use crate::api::gateway_api::{Gateway, GatewayClass};
+use crate::api::kinds::{GatewayClasses, Gateways};
 use crate::api::store::{Dirty, Objects, ServiceKey};
 use crate::projection::service_health::Fault;
 
@@ -652,6 +654,28 @@ fn a_waiting_service_gets_what_another_load_balancer_no_longer_publishes() {
     let other = ServiceKey::new("other", "web");
     let given = projector.project(&objects, &Dirty::Services([other].into()));
     assert_eq!((ips(&given, "shop/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
+}
+
+/// Addresses of Gateway `shop/g` with these addresses in its spec and status.
+fn of_gateway(mut projector: Projector, spec: &str, status: &str) -> Vec<String> {
+    let mut objects = objects(&[POOL]);
+    let class = "metadata: {name: c}\nspec: {controllerName: sheave.dev/gateway}";
+    objects.put::<GatewayClasses>(serde_saphyr::from_str::<GatewayClass>(class).unwrap());
+    let gateway = format!(
+        "metadata: {{namespace: shop, name: g}}\nspec: {{gatewayClassName: c, listeners: [{{name: a, port: 80, protocol: TCP}}], \
+         addresses: [{spec}]}}\nstatus: {{addresses: [{status}]}}"
+    );
+    objects.put::<Gateways>(serde_saphyr::from_str::<Gateway>(&gateway).unwrap());
+    all(&mut projector, &objects);
+    let key = ServiceKey { source: FrontendSource::Gateway, ..ServiceKey::new("shop", "g") };
+    projector.status(&key).unwrap().ingress.iter().map(|ingress| ingress.ip.to_string()).collect()
+}
+
+#[test]
+fn a_gateway_that_asks_in_vain_keeps_what_it_has_and_gets_nothing_else() {
+    let unusable = "{value: 0.0.0.0}, {value: 224.0.0.1}";
+    assert_eq!(of_gateway(managed(), unusable, "{value: 203.0.113.2}"), ["203.0.113.2"]);
+    assert!(of_gateway(managed(), unusable, "").is_empty());
 }
 
 #[test]
