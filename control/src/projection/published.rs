@@ -129,9 +129,12 @@ impl Published {
         sets: impl IntoIterator<Item = &'a Arc<ListenerSet>>,
     ) -> Self {
         let listed = gateway.status.iter().flat_map(|status| &status.addresses);
-        let addresses = listed.filter_map(|it| net::parse_ip(it.value.as_deref()?).ok());
-        let mut addresses: Vec<IpAddr> = addresses.collect();
-        addresses.dedup();
+        let mut addresses = Vec::new();
+        for ip in listed.filter_map(|it| net::parse_ip(it.value.as_deref()?).ok()) {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
         let ports = match gateway.condition(PORTS_PUBLISHED) {
             Some(condition) => listed_at(&addresses, condition),
             None => {

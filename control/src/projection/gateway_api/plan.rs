@@ -127,8 +127,12 @@ fn families(service: &Service, report: &mut Report) -> Vec<Family> {
             format!("{text:?} is not IPv4, IPv6 or IPv4,IPv6; the Gateway gets the families that its AddressPool has")
         })
     });
-    let mut families = listed.unwrap_or_else(|| Family::ALL.to_vec());
-    families.dedup();
+    let mut families = Vec::new();
+    for family in listed.unwrap_or_else(|| Family::ALL.to_vec()) {
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
     families
 }
 

@@ -679,6 +679,12 @@ fn a_gateway_that_asks_in_vain_keeps_what_it_has_and_gets_nothing_else() {
 }
 
 #[test]
+fn an_address_that_a_gateways_status_lists_twice_is_one() {
+    let twice = "{value: 203.0.113.1}, {value: 203.0.113.2}, {value: 203.0.113.1}";
+    assert_eq!(of_gateway(published(), "", twice), ["203.0.113.1", "203.0.113.2"]);
+}
+
+#[test]
 fn a_service_whose_local_endpoints_no_gateway_has_is_broken() {
     let local = web("externalTrafficPolicy: Local", &status(&["203.0.113.0"]));
     let faults = |gateway_nodes: &[(&str, bool)], endpoints: &[&str]| {
