@@ -5,13 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::assignment::{Assignment, Demand, Reservation, Shortfall};
-use super::pool::Pool;
+use super::pool::{NodeGroup, Pool};
 use super::retention::Retention;
 use super::{Allocator, Request, Uncovered};
 use crate::net::Family;
-
-/// Addresses of gateway nodes that are allocated together: index of the pool, and family.
-pub(super) type NodeGroup = (usize, Family);
 
 impl Allocator {
     /// The pool and family of the addresses that are allocated together with `ip`, if that is a gateway node's and no pool lists it.

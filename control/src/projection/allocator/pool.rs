@@ -13,6 +13,9 @@ use crate::api::problem::report::Report;
 use crate::api::problem::{ObjectRef, Problem};
 use crate::net::Family;
 
+/// Addresses of gateway nodes that are allocated together: index of the pool, and family.
+pub(super) type NodeGroup = (usize, Family);
+
 /// A pool of addresses for Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pool {

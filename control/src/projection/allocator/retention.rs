@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use super::assignment::{Reservation, Shortfall};
-use super::automatic::NodeGroup;
-use super::pool::{Admission, Pool, UsableNodes};
+use super::pool::{Admission, NodeGroup, Pool, UsableNodes};
 use super::{Allocator, Request, Uncovered};
 use crate::net::Family;
 
