@@ -27,6 +27,8 @@ pub fn advice_once(error: &io::Error) -> String {
 
 fn what_to_do(error: &io::Error) -> String {
     let advice = match error.kind() {
+        // A connection has the port, and the error says what to do.
+        io::ErrorKind::ResourceBusy => return error.to_string(),
         io::ErrorKind::AddrInUse if error.raw_os_error().is_none() => "use another port for either",
         io::ErrorKind::AddrInUse => "another process has it; stop that one or use another address",
         io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
