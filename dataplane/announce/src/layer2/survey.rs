@@ -39,7 +39,7 @@ fn destinations() -> io::Result<BTreeMap<u32, LinkAddr>> {
 /// Surveys of the machine, one at a time.
 pub(super) struct Survey {
     lifetime: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<SurveyResult>,
     under_way: bool,
     /// Asked for since it began, so that another one follows.
     again: bool,
@@ -48,7 +48,7 @@ pub(super) struct Survey {
 }
 
 #[derive(Default)]
-struct Shared {
+struct SurveyResult {
     found: Mutex<Option<io::Result<Found>>>,
     /// Set with `found`.
     changed: Notify,
