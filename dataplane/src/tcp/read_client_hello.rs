@@ -73,6 +73,11 @@ impl HelloReader {
         Self { bytes, ..Self::default() }
     }
 
+    /// Number of bytes received so far.
+    pub(super) fn received(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Reads the part of the message that has arrived.
     pub(super) fn read(&mut self, client: &mut Stream) -> HelloRead {
         loop {

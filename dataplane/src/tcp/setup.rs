@@ -298,6 +298,16 @@ impl Setup {
         }
     }
 
+    /// Number of bytes that the client has sent and that no endpoint has got: read by this process, or in the socket's buffer.
+    pub(super) fn waiting(&self) -> u64 {
+        let hello = match &self.phase {
+            SetupPhase::ClientHello(reader) => reader.received(),
+            // A header has a few hundred bytes.
+            SetupPhase::Header(_) | SetupPhase::Endpoint(_) | SetupPhase::Port => 0,
+        };
+        self.client_side.waiting() + (self.sent.len() + hello) as u64
+    }
+
     fn refuse<E: Display>(&self, error: &E, reason: impl FnOnce(&E) -> CloseReason) -> SetupStep {
         tracing::debug!(peer.addr = %self.peer, frontend = %self.frontend, %error, "not served");
         SetupStep::Ends(reason(error))

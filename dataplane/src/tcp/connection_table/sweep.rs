@@ -10,6 +10,7 @@ use super::{Connection, ConnectionState, ConnectionTable, IdleClock, Tick, ticks
 use crate::counters::CloseReason;
 use crate::limits::capacity::Capacity;
 use crate::tcp::idle_clock::{CHECKS, TICK};
+use crate::tcp::setup::SetupStep;
 use crate::worker::token::Key;
 
 /// Longest pass of the sweep, since a connection gets some of its options during a pass.
@@ -170,11 +171,13 @@ impl ConnectionTable {
         }
         let places = self.sweep.next_holder..self.sweep.next_holder + LOOKED_AT;
         self.sweep.next_holder = if places.end >= self.connections.capacity() { 0 } else { places.end };
-        let waiting = |(key, connection): (Key, &super::Connection)| match &connection.state {
-            ConnectionState::Relaying(relay, _) => {
-                Some((relay.waiting(), key)).filter(|(bytes, _)| *bytes >= LEAST)
-            }
-            ConnectionState::Setup(_) | ConnectionState::Changing => None,
+        let waiting = |(key, connection): (Key, &Connection)| {
+            let bytes = match &connection.state {
+                ConnectionState::Relaying(relay, _) => relay.waiting(),
+                ConnectionState::Setup(setup) => setup.waiting(),
+                ConnectionState::Changing => 0,
+            };
+            (bytes >= LEAST).then_some((bytes, key))
         };
         let mut holders: Vec<(u64, Key)> = self.connections.range(places).filter_map(waiting).collect();
         holders.sort_unstable_by_key(|holder| Reverse(*holder));
@@ -182,12 +185,16 @@ impl ConnectionTable {
             if !capacity.relieve_of(bytes) {
                 break;
             }
-            if let Some(ConnectionState::Relaying(relay, _)) =
-                self.connections.get_mut(key).map(|it| &it.state)
-            {
-                relay.cut();
+            match self.connections.get_mut(key).map(|it| &it.state) {
+                Some(ConnectionState::Relaying(relay, _)) => {
+                    relay.cut();
+                    self.end(key, CloseReason::Memory);
+                }
+                Some(ConnectionState::Setup(_)) => {
+                    self.set_up(key, |_, _| Some(SetupStep::Ends(CloseReason::Memory)));
+                }
+                Some(ConnectionState::Changing) | None => {}
             }
-            self.end(key, CloseReason::Memory);
         }
     }
 }

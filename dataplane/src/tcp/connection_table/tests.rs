@@ -320,3 +320,23 @@ fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
     relieve();
     assert_eq!(rig.ended(), 1, "it does not help to reset those for whom little waits");
 }
+
+#[test]
+fn where_memory_runs_out_a_client_that_waits_for_its_endpoint_is_reset_too() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let shared = Shared::for_tests(Timeouts::all(HOUR));
+    let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let endpoint = endpoints.local_addr().unwrap();
+    let (addr, with_frontend) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
+    shared.table.store(Arc::new(with_frontend));
+    let rig = TableRig::with(shared, 8);
+    let capacity = crate::limits::capacity::Capacity::unlimited();
+    let gauge = capacity.gauge(&WorkerPorts::new(0).unwrap());
+    let (client, counters) = setting_up(&rig, addr);
+    // The endpoint's socket is not polled, so that the connection stays without one.
+    assert!(fill(&client) > 100 << 10);
+    gauge.set(crate::MemoryLeft { excess: 1, ..Default::default() });
+    rig.table.borrow_mut().relieve_memory(&capacity);
+    assert_eq!((counters.closed(CloseReason::Memory), rig.worker.port().open()), (1, 0));
+    assert_eq!(end(&client), Err(std::io::ErrorKind::ConnectionReset));
+}
