@@ -330,6 +330,7 @@ fn backend(member: &ClusterMember, serving: PortEndpoints) -> Backend {
         weight: member.weight,
         priority: member.priority,
         capacity: serving.capacity.max(served),
+        closed: member.scope == ClusterScope::Closed,
         endpoints: serving.endpoints,
         lingering: serving.lingering,
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sheave_model::{
-    Endpoint, EndpointState, Frontend, FrontendSource, PartTarget, RefusedPart, Route, ServerNames, Share,
-    Split, SplitPart,
+    Backend, Endpoint, EndpointState, Frontend, FrontendSource, PartTarget, RefusedPart, Route, ServerNames,
+    Share, Split, SplitPart,
 };
 
 /// State of a Service, from worst to best.
@@ -268,7 +268,9 @@ fn fault_of_endpoints(frontend: &Frontend, gateways: GatewayScope<'_>, live: Liv
     }
     let mut used = used(frontend, gateways).peekable();
     match gateways {
-        GatewayScope::This if matches!(frontend.external, Route::Drop) => return None,
+        GatewayScope::This if matches!(frontend.external, Route::Drop) && used.peek().is_none() => {
+            return None;
+        }
         GatewayScope::Of { .. } if used.peek().is_none() => return Some(Fault::NoLocalEndpoint),
         // The route of policy Local is specific to one node.
         GatewayScope::Of { .. } if !frontend.node_local && frontend.external.candidates().is_empty() => {
@@ -276,14 +278,15 @@ fn fault_of_endpoints(frontend: &Frontend, gateways: GatewayScope<'_>, live: Liv
         }
         GatewayScope::This | GatewayScope::Of { .. } => {}
     }
-    if live.none_chosen {
+    let mut open = used.filter(|(backend, _)| !backend.closed).peekable();
+    if open.peek().is_none() || live.none_chosen {
         return Some(Fault::NoneChosen);
     }
     if live.failing > 0 {
         let (failing, first) = (live.failing, live.first_failing);
         return Some(Fault::Unhealthy { failing, serving, first });
     }
-    if used.all(|endpoint| endpoint.state == EndpointState::Terminating) {
+    if open.all(|(_, endpoint)| endpoint.state == EndpointState::Terminating) {
         return Some(Fault::OnlyTerminating);
     }
     let mut empty = frontend.backends.iter().filter(|backend| backend.endpoints.is_empty());
@@ -359,8 +362,11 @@ fn serving(frontend: &Frontend) -> usize {
     frontend.backends.iter().map(|backend| backend.endpoints.len()).sum()
 }
 
-/// Serving endpoints that the policy permits to these gateways.
-fn used<'f>(frontend: &'f Frontend, gateways: GatewayScope<'f>) -> impl Iterator<Item = &'f Endpoint> {
+/// Serving endpoints that the policy permits to these gateways, each with its backend.
+fn used<'f>(
+    frontend: &'f Frontend,
+    gateways: GatewayScope<'f>,
+) -> impl Iterator<Item = (&'f Backend, &'f Endpoint)> {
     let is_local = move |cluster: &str, endpoint: &Endpoint| match gateways {
         GatewayScope::This => endpoint.local,
         GatewayScope::Of { nodes, .. } if nodes.is_empty() => true,
@@ -368,7 +374,7 @@ fn used<'f>(frontend: &'f Frontend, gateways: GatewayScope<'f>) -> impl Iterator
     };
     frontend.backends.iter().flat_map(move |backend| {
         let may = move |endpoint: &&Endpoint| !frontend.node_local || is_local(&backend.cluster, endpoint);
-        backend.endpoints.iter().filter(may)
+        backend.endpoints.iter().filter(may).map(move |endpoint| (backend, endpoint))
     })
 }
 

@@ -16,6 +16,8 @@ pub struct Backend {
     /// Number of endpoints in the cluster, including those that serve nothing at present. [`Failover`](crate::Failover)
     /// measures the cluster's health against this number, or against the number of `endpoints` if that is larger.
     pub capacity: u32,
+    /// Whether the cluster gets no new connections, for example while it drains. Its endpoints keep those that they have.
+    pub closed: bool,
     /// Every endpoint that still serves, sorted by address and port. [`Route`](crate::Route) lists those that may be picked.
     pub endpoints: Vec<Endpoint>,
     /// Endpoints that are neither Ready nor Terminating but still serve existing flows. They get no new traffic but keep

@@ -42,6 +42,7 @@ pub fn backend(cluster: &str, weight: u16, endpoints: &[(u32, u16)]) -> Backend 
         weight: Weight(weight),
         priority: 0,
         capacity: 0,
+        closed: false,
         endpoints,
         lingering: Vec::new(),
     }

@@ -1,6 +1,6 @@
 //! State of Services and Gateways by their frontends.
 
-use sheave_model::test_util::{pool, refused, split};
+use sheave_model::test_util::{backend, frontend, pool, refused, split};
 use sheave_model::{Algorithm, ServerNamePattern};
 
 use super::*;
@@ -130,4 +130,26 @@ fn a_tls_listener_is_broken_if_every_route_is_and_degraded_if_some_is() {
             &format!("1 of 2 routes do not serve their server names; TCPRoute default/route: {broken}")
         )
     );
+}
+
+#[test]
+fn policy_local_counts_no_endpoint_of_a_cluster_that_is_closed() {
+    let with = |closed, scope: GatewayScope<'_>| {
+        let mut frontend = frontend(1, Algorithm::Random, ONE);
+        let mut own = frontend.backends[0].clone();
+        own.closed = closed;
+        own.endpoints[0].local = true;
+        own.endpoints[0].node = "n1".into();
+        frontend.backends = Arc::new([own, backend("member2", 1, &[(2, 1)])]);
+        frontend.node_local = true;
+        if closed {
+            frontend.external = Route::Drop;
+        }
+        fault_of(&frontend, scope, Live::default())
+    };
+    let nodes = BTreeSet::from(["n1".into()]);
+    let cluster = GatewayScope::Of { cluster: "local", nodes: &nodes };
+    assert_eq!([with(false, cluster), with(false, GatewayScope::This)], [None, None]);
+    let none = Some(Fault::NoneChosen);
+    assert_eq!([with(true, cluster), with(true, GatewayScope::This)], [none.clone(), none]);
 }

@@ -44,6 +44,7 @@ pub(in crate::udp) fn frontend(addr: FrontendAddr, endpoints: &[(EndpointAddr, E
             weight: Weight::default(),
             priority: 0,
             capacity: 0,
+            closed: false,
             lingering: Vec::new(),
             endpoints,
         }]),

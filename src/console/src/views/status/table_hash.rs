@@ -47,8 +47,8 @@ fn hash_frontend(frontend: &Frontend, hasher: &mut DefaultHasher) {
     (addr, kind, service, affinity).hash(hasher);
     (source_ranges.cidrs(), nobody, proxied_by, client_sources).hash(hasher);
     (app_protocol, algorithm, node_local, limits, timeouts, logged, health, failover).hash(hasher);
-    for Backend { cluster, weight, priority, capacity, endpoints, lingering } in backends.iter() {
-        (cluster, weight, priority, capacity, endpoints.len()).hash(hasher);
+    for Backend { cluster, weight, priority, capacity, closed, endpoints, lingering } in backends.iter() {
+        (cluster, weight, priority, capacity, closed, endpoints.len()).hash(hasher);
         for Endpoint { addr, node, zone, local: _, state, weight } in endpoints {
             hash_address(*addr, hasher);
             (node, zone, state, weight).hash(hasher);
