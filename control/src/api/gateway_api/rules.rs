@@ -19,7 +19,7 @@ pub struct Breach {
 
 /// Largest number of listeners of an object.
 pub(crate) const MOST_LISTENERS: usize = 64;
-/// Largest number of requested addresses.
+/// Largest number of addresses that a Gateway requests, and that its status lists.
 pub(crate) const MOST_ADDRESSES: usize = 16;
 /// Largest number of parents of a route.
 const MOST_PARENTS: usize = 32;

@@ -8,7 +8,7 @@ use super::condition_list::{ConditionList, is_own, more_urgent};
 use super::listeners::ListenerList;
 use super::{apply, merge};
 use crate::api::condition::DesiredCondition;
-use crate::api::gateway_api::{Gateway, GatewayAddress, GatewayStatus};
+use crate::api::gateway_api::{Gateway, GatewayAddress, GatewayStatus, MOST_ADDRESSES};
 use crate::api::names::{ANNOUNCED, FROM_GATEWAY_NODES, PORTS_PUBLISHED};
 use crate::api::published_ports;
 use crate::api::store::{Objects, ServiceKey};
@@ -17,9 +17,6 @@ use crate::controller::desired_status::{Announcement, DesiredStatus};
 use crate::controller::status_writer::next_step::{Urgency, WriteStep};
 use crate::projection::Published;
 use crate::projection::gateway_api::conditions::{GatewayConditions, ListenerConditions, PROGRAMMED};
-
-/// Largest number of addresses in a status, which the API server enforces.
-const MOST_ADDRESSES: usize = 16;
 
 /// The desired status of a Gateway.
 #[derive(Clone, Debug, PartialEq)]

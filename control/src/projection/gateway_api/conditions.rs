@@ -8,7 +8,7 @@ use sheave_model::FrontendAddr;
 
 use super::outcome::{GatewayOutcome, ListenerOutcome, ListenerSetOutcome};
 use crate::api::condition::DesiredCondition;
-use crate::api::gateway_api::{RouteKind, transport};
+use crate::api::gateway_api::{MOST_ADDRESSES, RouteKind, transport};
 use crate::api::objects::ObjectKey;
 use crate::api::problem::{Problem, reason};
 use crate::projection::status::LoadBalancerStatus;
@@ -151,7 +151,8 @@ fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState
         let message = if why.is_empty() { "It has no address yet.".to_owned() } else { sentence(&why) };
         return DesiredCondition::no(PROGRAMMED, "AddressNotAssigned", message);
     }
-    let at = listed(&addresses(live));
+    let addresses = addresses(live);
+    let at = listed(&addresses);
     if !live.nodes {
         return DesiredCondition::no(
             PROGRAMMED,
@@ -162,7 +163,12 @@ fn programmed(accepted: &DesiredCondition, unusable: &[String], live: &LiveState
     if let Some(message) = unaware(live) {
         return DesiredCondition::no(PROGRAMMED, "Pending", message);
     }
-    DesiredCondition::yes(PROGRAMMED, PROGRAMMED, format!("Gateway nodes serve it on {at}."))
+    let unlisted = if addresses.len() > MOST_ADDRESSES {
+        format!(" The status has room for {MOST_ADDRESSES} of the {} addresses.", addresses.len())
+    } else {
+        String::new()
+    };
+    DesiredCondition::yes(PROGRAMMED, PROGRAMMED, format!("Gateway nodes serve it on {at}.{unlisted}"))
 }
 
 /// Message about gateway nodes that would not serve a new Gateway.
@@ -327,5 +333,46 @@ impl UnavailablePorts {
             self.ports.get(&(outcome.port, transport(&outcome.protocol).name()))?;
         let at: Vec<IpAddr> = everywhere.iter().chain(somewhere).copied().collect();
         Some((listed(&at), everywhere.len() == self.addresses))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::api::store::ServiceKey;
+    use crate::projection::status::Ingress;
+
+    #[test]
+    fn addresses_that_a_status_has_no_room_for_are_counted() {
+        let message = |count: u32| {
+            let ingress = |number| Ingress {
+                ip: Ipv4Addr::from(0xc633_6400 + number).into(),
+                hostname: None,
+                ports: Vec::new(),
+                whole: true,
+            };
+            let status = LoadBalancerStatus {
+                service: ServiceKey::new("shop", "web"),
+                ingress: (1..=count).map(ingress).collect(),
+                node_families: Default::default(),
+            };
+            let failed = BTreeSet::new();
+            let live = LiveState {
+                status: &status,
+                problems: &[],
+                nodes: true,
+                unaware: None,
+                failed: &failed,
+                closed: &failed,
+            };
+            let accepted = DesiredCondition::yes(ACCEPTED, ACCEPTED, String::new());
+            programmed(&accepted, &[], &live).message
+        };
+        assert_eq!(message(2), "Gateway nodes serve it on 198.51.100.1, 198.51.100.2.");
+        assert!(!message(16).contains("room"), "{}", message(16));
+        let many = message(17);
+        assert!(many.ends_with(" and 9 more. The status has room for 16 of the 17 addresses."), "{many}");
     }
 }
