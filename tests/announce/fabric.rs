@@ -131,6 +131,12 @@ impl Fabric {
             Family::V4 => format!("addr add {}/16 dev br0", in_fabric(family, 0, 1)),
             Family::V6 => format!("addr add {}/64 dev br0 nodad", in_fabric(family, 0, 1)),
         }));
+        // "Discard routes" in deploy/announce.md.
+        for version in ["-4", "-6"] {
+            router
+                .finish("ip", &[version, "route", "add", "blackhole", "default", "metric", "4096"])
+                .expect_success();
+        }
         join_client(&router, &client);
         join(&router, "server", &server, 0, 3, &Family::BOTH);
         let endpoints = Family::BOTH.map(|family| {
