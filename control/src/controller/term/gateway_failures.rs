@@ -230,7 +230,9 @@ pub fn conditions_by_reports(
     let key = &status.service;
     let failures = GatewayFailures::read(gateways, reports.iter(), |it| (it == key).then_some(status));
     let desired_status = failures.desired_status(key, status, Vec::new(), true);
-    (conditions::conditions_for(&desired_status), desired_status.failed_ports.len())
+    // Gateways may fail at one port for several reasons.
+    let ports = desired_status.failed_ports.iter().map(|it| (it.ip, it.port, it.protocol));
+    (conditions::conditions_for(&desired_status), ports.collect::<BTreeSet<_>>().len())
 }
 
 #[cfg(test)]
