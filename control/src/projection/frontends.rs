@@ -318,7 +318,7 @@ pub(super) fn port_target(
         .filter_map(|(index, serving)| Some(backend(members.get(index)?, serving)))
         .collect();
     if plan.fleet.is_some() {
-        merged::report_overlaps(plan.key(), port, members, &backends, &mut output.problems);
+        merged::report_overlaps(plan.key(), port, &backends, &mut output.problems);
     }
     PortTarget { routes, backends }
 }

@@ -9,8 +9,7 @@ use super::PortEndpoints;
 use crate::api::problem::report::Report;
 use crate::api::problem::{Problem, reason};
 use crate::api::store::ServiceKey;
-use crate::projection::eligibility::{ClusterScope, EndpointTraits};
-use crate::projection::plan::ClusterMember;
+use crate::projection::eligibility::EndpointTraits;
 use crate::projection::ports::PlannedPort;
 
 /// Endpoints of all clusters for one port and family.
@@ -45,14 +44,11 @@ impl MergedEndpoints {
 pub(in crate::projection) fn report_overlaps(
     key: &ServiceKey,
     port: &PlannedPort,
-    members: &[ClusterMember],
     backends: &[Backend],
     problems: &mut Vec<Problem>,
 ) {
-    let open =
-        |cluster: &str| members.iter().any(|it| *it.cluster == *cluster && it.scope != ClusterScope::Closed);
-    let candidates = backends.iter().filter(|backend| open(&backend.cluster));
-    let mut all: Vec<(EndpointAddr, &Arc<str>)> = candidates
+    let open = backends.iter().filter(|backend| !backend.closed);
+    let mut all: Vec<(EndpointAddr, &Arc<str>)> = open
         .flat_map(|backend| backend.endpoints.iter().map(|endpoint| (endpoint.addr, &backend.cluster)))
         .collect();
     all.sort_unstable();
