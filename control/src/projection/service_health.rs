@@ -272,10 +272,6 @@ fn fault_of_endpoints(frontend: &Frontend, gateways: GatewayScope<'_>, live: Liv
             return None;
         }
         GatewayScope::Of { .. } if used.peek().is_none() => return Some(Fault::NoLocalEndpoint),
-        // The route of policy Local is specific to one node.
-        GatewayScope::Of { .. } if !frontend.node_local && frontend.external.candidates().is_empty() => {
-            return Some(Fault::NoneChosen);
-        }
         GatewayScope::This | GatewayScope::Of { .. } => {}
     }
     let mut open = used.filter(|(backend, _)| !backend.closed).peekable();
