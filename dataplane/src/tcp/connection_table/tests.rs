@@ -13,7 +13,9 @@ use socket2::SockRef;
 
 use super::BYTES_PER_TURN;
 use super::sweep::CHECKED_AT_A_TIME;
+use crate::MemoryLeft;
 use crate::counters::{CloseReason, TcpCounters};
+use crate::limits::capacity::Capacity;
 use crate::tcp::splice::Direction;
 use crate::tcp::tests::rig::{TableRig, accepted, connecting, now, table_towards};
 use crate::worker::context::{Shared, Timeouts};
@@ -37,6 +39,15 @@ fn aging_connection(rig: &TableRig, times: (Duration, Option<Duration>)) -> (Tcp
     client_side.set_recv_buffer_size(QUEUED).unwrap();
     rig.relay_for(client_side, connecting(endpoints.local_addr().unwrap()), Direction::new(), times);
     (client, endpoints.accept().unwrap().0)
+}
+
+/// A rig with a frontend whose only endpoint is this listener.
+fn rig_towards(endpoints: &TcpListener, timeouts: Timeouts) -> (TableRig, FrontendAddr) {
+    let endpoint = endpoints.local_addr().unwrap();
+    let (addr, table) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
+    let shared = Shared::for_tests(timeouts);
+    shared.table.store(Arc::new(table));
+    (TableRig::with(shared, 8), addr)
 }
 
 /// A client of this frontend, whose connection is being set up.
@@ -260,17 +271,12 @@ fn connections_of_a_frontend_that_has_left_end_after_a_drain_unless_it_is_back()
 #[test]
 fn a_connection_that_was_being_set_up_when_its_frontend_left_has_the_time_of_a_drain() {
     let drain = Duration::from_secs(60);
-    let shared = Shared::for_tests(Timeouts { drain, ..Timeouts::all(10 * HOUR) });
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let endpoint = endpoints.local_addr().unwrap();
-    let (addr, with_frontend) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
-    let table = Arc::clone(&shared.table);
-    table.store(Arc::new(with_frontend));
-    let rig = TableRig::with(shared, 8);
+    let (rig, addr) = rig_towards(&endpoints, Timeouts { drain, ..Timeouts::all(10 * HOUR) });
     let (client, counters) = setting_up(&rig, addr);
     let _endpoint = endpoints.accept().unwrap();
 
-    table.store(Arc::default());
+    rig.worker.shared.table.store(Arc::default());
     let began = now();
     rig.worker.begin_turn(began);
     rig.table.borrow_mut().remove_frontend(addr);
@@ -284,14 +290,16 @@ fn a_connection_that_was_being_set_up_when_its_frontend_left_has_the_time_of_a_d
     assert_eq!(end(&client), Ok(0), "FIN");
 }
 
+/// Relieves the memory, of which so many bytes too many are in use.
+fn relieve(rig: &TableRig, excess: u64) {
+    let capacity = Capacity::unlimited();
+    capacity.gauge(&WorkerPorts::new(0).unwrap()).set(MemoryLeft { excess, ..MemoryLeft::default() });
+    rig.table.borrow_mut().relieve_memory(&capacity);
+}
+
 #[test]
 fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
-    const HOUR: Duration = Duration::from_secs(3600);
     let rig = TableRig::new(HOUR, 8);
-    let capacity = crate::limits::capacity::Capacity::unlimited();
-    let relieve = || rig.table.borrow_mut().relieve_memory(&capacity);
-    let gauge = capacity.gauge(&WorkerPorts::new(0).unwrap());
-    let set = |excess| gauge.set(crate::MemoryLeft { excess, ..Default::default() });
     let mut talks = Vec::new();
     for _ in 0..4 {
         talks.push(connection(&rig, HOUR));
@@ -302,10 +310,9 @@ fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
     for _ in 0..100 {
         rig.turn();
     }
-    relieve();
+    relieve(&rig, 0);
     assert_eq!(rig.ended(), 0, "there is memory");
-    set(1);
-    relieve();
+    relieve(&rig, 1);
     assert_eq!(rig.ended(), 1);
     let (client, _) = &talks[0];
     let mut buffer = vec![0; 1 << 20];
@@ -316,27 +323,18 @@ fn where_memory_runs_out_those_are_reset_for_whom_the_most_waits() {
         }
     };
     assert_eq!(error, std::io::ErrorKind::ConnectionReset);
-    set(1 << 40);
-    relieve();
+    relieve(&rig, 1 << 40);
     assert_eq!(rig.ended(), 1, "it does not help to reset those for whom little waits");
 }
 
 #[test]
 fn where_memory_runs_out_a_client_that_waits_for_its_endpoint_is_reset_too() {
-    const HOUR: Duration = Duration::from_secs(3600);
-    let shared = Shared::for_tests(Timeouts::all(HOUR));
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let endpoint = endpoints.local_addr().unwrap();
-    let (addr, with_frontend) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
-    shared.table.store(Arc::new(with_frontend));
-    let rig = TableRig::with(shared, 8);
-    let capacity = crate::limits::capacity::Capacity::unlimited();
-    let gauge = capacity.gauge(&WorkerPorts::new(0).unwrap());
+    let (rig, addr) = rig_towards(&endpoints, Timeouts::all(HOUR));
     let (client, counters) = setting_up(&rig, addr);
     // The endpoint's socket is not polled, so that the connection stays without one.
     assert!(fill(&client) > 100 << 10);
-    gauge.set(crate::MemoryLeft { excess: 1, ..Default::default() });
-    rig.table.borrow_mut().relieve_memory(&capacity);
+    relieve(&rig, 1);
     assert_eq!((counters.closed(CloseReason::Memory), rig.worker.port().open()), (1, 0));
     assert_eq!(end(&client), Err(std::io::ErrorKind::ConnectionReset));
 }

@@ -6,15 +6,6 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A table whose only endpoint is this listener.
-fn rig_towards(endpoints: &TcpListener) -> (TableRig, FrontendAddr) {
-    let endpoint = endpoints.local_addr().unwrap();
-    let (addr, table) = table_towards(EndpointAddr::new(endpoint.ip(), endpoint.port()));
-    let shared = Shared::for_tests(Timeouts::all(LONG));
-    shared.table.store(Arc::new(table));
-    (TableRig::with(shared, 8), addr)
-}
-
 /// The endpoint accepts a connection, sends `says` and resets the connection before the gateway reads.
 fn reset(
     rig: &TableRig,
@@ -36,7 +27,7 @@ fn reset(
 #[test]
 fn a_connection_that_is_reset_once_it_is_there_was_no_failure_to_connect() {
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let (rig, addr) = rig_towards(&endpoints);
+    let (rig, addr) = rig_towards(&endpoints, Timeouts::all(LONG));
     for says in [&b""[..], b"too busy"] {
         let (mut client, counters) = reset(&rig, addr, &endpoints, says);
         let mut received = Vec::new();
@@ -50,7 +41,7 @@ fn a_connection_that_is_reset_once_it_is_there_was_no_failure_to_connect() {
 #[test]
 fn a_connection_without_an_answer_counts_for_its_endpoint_a_moment_longer() {
     let endpoints = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let (rig, addr) = rig_towards(&endpoints);
+    let (rig, addr) = rig_towards(&endpoints, Timeouts::all(LONG));
     let counts = || {
         let table = rig.worker.table();
         let load = table.get(addr).unwrap().loads().next().unwrap().1;
