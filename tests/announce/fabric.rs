@@ -132,11 +132,7 @@ impl Fabric {
             Family::V6 => format!("addr add {}/64 dev br0 nodad", in_fabric(family, 0, 1)),
         }));
         // "Discard routes" in deploy/announce.md.
-        for version in ["-4", "-6"] {
-            router
-                .finish("ip", &[version, "route", "add", "blackhole", "default", "metric", "4096"])
-                .expect_success();
-        }
+        router.ip(&["0.0.0.0/0", "::/0"].map(|all| format!("route add blackhole {all} metric 4096")));
         join_client(&router, &client);
         join(&router, "server", &server, 0, 3, &Family::BOTH);
         let endpoints = Family::BOTH.map(|family| {
