@@ -21,8 +21,10 @@ struct Kernel {
     /// Whether it still translates something.
     translates: bool,
     forgotten: Vec<(FrontendAddr, SocketAddr)>,
-    /// Whether it leaves some flows the next time that it is to forget them.
-    forgets_some: bool,
+    /// How often it leaves some flows that it is to forget.
+    leaves_flows: usize,
+    /// How often it leaves some connections that are to end.
+    leaves_connections: usize,
     /// UDP flows in connection tracking.
     tracked: Vec<TranslatedFlow>,
     /// Frontends whose connections have ended.
@@ -132,7 +134,7 @@ impl Ruleset for Fake {
     fn forget_flows(&mut self, flows: &[(FrontendAddr, SocketAddr)]) -> Result<bool, KernelPathError> {
         Ok(self.with(|kernel| {
             kernel.forgotten.extend(flows);
-            !std::mem::take(&mut kernel.forgets_some)
+            is_last(&mut kernel.leaves_flows)
         }))
     }
 
@@ -142,9 +144,18 @@ impl Ruleset for Fake {
     }
 
     fn forget_connections(&mut self, frontends: &HashSet<FrontendAddr>) -> Result<bool, KernelPathError> {
-        self.with(|kernel| kernel.ended.extend(frontends));
-        Ok(true)
+        Ok(self.with(|kernel| {
+            kernel.ended.extend(frontends);
+            is_last(&mut kernel.leaves_connections)
+        }))
     }
+}
+
+/// Whether nothing is left after this time.
+fn is_last(left: &mut usize) -> bool {
+    let is_last = *left == 0;
+    *left = left.saturating_sub(1);
+    is_last
 }
 
 /// A process that is upgraded to one without Services of the kernel path may end long after its successor began to look.
@@ -198,6 +209,18 @@ fn until(path: &mut KernelPath, active: &ActiveTable, holds: impl Fn(&KernelPath
         if holds(path) {
             return;
         }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?} {:?}", path.stages, path.failure);
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the thread has come so far by itself.
+#[track_caller]
+fn until_alone(path: &mut KernelPath, active: &ActiveTable, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        drop(path.refresh(active));
+        path.tell();
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?} {:?}", path.stages, path.failure);
         std::thread::park_timeout(Duration::from_millis(1));
     }
@@ -510,15 +533,39 @@ fn a_check_that_failed_moves_nothing() {
     assert_eq!(kernel.with(|it| it.established), established, "it is told nothing again");
 }
 
+/// A million flows would go on for minutes if each ten thousand waited for a retry.
 #[test]
-fn flows_that_are_too_many_to_end_together_end_with_the_next_try() {
+fn what_is_too_much_to_end_together_ends_without_a_retry() {
     let (kernel, mut active) = (Fake::default(), ActiveTable::default());
     let mut path = telling(&kernel);
-    let both = udp(asking(1, &[(1, 1), (2, 1)]));
-    let gone = (both.addr, endpoint_addr(1).socket_addr());
-    apply(&mut path, &mut active, [both]);
-    until(&mut path, &active, carried(gone.0));
-    kernel.with(|it| it.forgets_some = true);
+    let (both, tcp) = (udp(asking(1, &[(1, 1), (2, 1)])), asking(2, &[(1, 1)]));
+    let (gone, left) = ((both.addr, endpoint_addr(1).socket_addr()), tcp.addr);
+    apply(&mut path, &mut active, [both, tcp]);
+    until(&mut path, &active, |path| path.carries(gone.0) && path.carries(left));
+    kernel.with(|it| (it.leaves_flows, it.leaves_connections) = (3, 3));
     apply(&mut path, &mut active, [udp(asking(1, &[(2, 1)]))]);
-    until(&mut path, &active, |_| kernel.with(|it| it.forgotten == [gone, gone]));
+    until_alone(&mut path, &active, || kernel.with(|it| it.forgotten == [gone; 4]));
+    // Those whose time to drain is over end with a retry.
+    drop(path.retry(&active, |_| 1));
+    until_alone(&mut path, &active, || {
+        kernel.with(|it| it.ended.contains(&left) && it.leaves_connections == 0)
+    });
+}
+
+/// Nothing may be sent into nowhere only because nobody could see whether packets are forwarded.
+#[test]
+fn what_could_not_be_checked_at_the_start_is_the_proxys_until_it_is() {
+    let (kernel, mut active) = (Fake::default(), ActiveTable::default());
+    kernel.with(|it| it.unreadable = true);
+    let mut path = telling(&kernel);
+    let addr = frontend_addr(1);
+    apply(&mut path, &mut active, [asking(1, &[(1, 100)])]);
+    let checked = kernel.with(|it| it.checks);
+    until(&mut path, &active, |path| {
+        assert!(!path.carries(addr));
+        kernel.with(|it| it.checks > checked + 3)
+    });
+    assert!(path.errors().of(addr.ip).is_some());
+    kernel.with(|it| it.unreadable = false);
+    until(&mut path, &active, carried(addr));
 }

@@ -64,30 +64,30 @@ impl UdpFlows {
         self.compare = true;
     }
 
-    /// Ends what is to end, also what could not be ended before. `complete`: the plan has every frontend.
-    pub(super) fn tell(&mut self, ruleset: &mut dyn Ruleset, plan: &Plan, complete: bool) {
+    /// Ends what is to end, also what could not be ended before. `complete`: the plan has every frontend. Returns whether the kernel ended as
+    /// many as it does at a time, and there may be more.
+    pub(super) fn tell(&mut self, ruleset: &mut dyn Ruleset, plan: &Plan, complete: bool) -> bool {
+        let mut more = false;
         let ended = std::mem::take(&mut self.ended);
         let ended: Vec<_> =
             ended.into_iter().filter(|(frontend, endpoint)| !self.serves(*frontend, *endpoint)).collect();
         if !ended.is_empty() {
-            let all = ruleset.forget_flows(&ended).unwrap_or_else(|error| {
+            let forgotten = ruleset.forget_flows(&ended).inspect_err(|error| {
                 tracing::warn!(%error, "UDP flows to endpoints that are gone go on for now; trying again");
-                false
             });
-            if !all {
+            more |= matches!(forgotten, Ok(false));
+            if !matches!(forgotten, Ok(true)) {
                 self.ended.extend(ended);
             }
         }
         if self.compare {
-            let compared = ruleset.end_flows(&|flow| !self.may_go_on(flow, plan, complete));
-            self.compare = match compared {
-                Ok(all) => !all,
-                Err(error) => {
-                    tracing::warn!(%error, "UDP flows of an earlier process, or of clients that may not use a Service any more, go on for now; trying again");
-                    true
-                }
-            };
+            let compared = ruleset.end_flows(&|flow| !self.may_go_on(flow, plan, complete)).inspect_err(|error| {
+                tracing::warn!(%error, "UDP flows of an earlier process, or of clients that may not use a Service any more, go on for now; trying again");
+            });
+            more |= matches!(compared, Ok(false));
+            self.compare = !matches!(compared, Ok(true));
         }
+        more
     }
 
     fn serves(&self, frontend: FrontendAddr, endpoint: SocketAddr) -> bool {

@@ -98,11 +98,11 @@ impl Writer {
     /// Errors of pthread_create(3).
     pub(super) fn start(mut ruleset: Box<dyn Ruleset>, seen: Arc<TrafficSink>) -> std::io::Result<Self> {
         let shared = Arc::new(WriterShared::default());
-        // Before anything is sent into nowhere.
-        match ruleset.obstacles() {
-            Ok(obstacles) => shared.lock().obstacles = obstacles,
-            Err(error) => tracing::warn!(%error, "the kernel path could not be checked"),
-        }
+        // Before anything is sent into nowhere: nobody knows yet whether packets are forwarded.
+        shared.lock().obstacles = ruleset.obstacles().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the kernel path could not be checked, so it is not used yet");
+            KernelPathErrors::new(Some(error.clone()), Some(error))
+        });
         let (requests, received) = channel();
         let of_thread = Arc::clone(&shared);
         std::thread::Builder::new().name("kernel-path".to_owned()).spawn(move || {
@@ -122,6 +122,7 @@ impl Writer {
                 next_look: Instant::now() + LOOKS,
                 next_count: Instant::now(),
                 turn: 0,
+                more: false,
             }
             .run(&received);
             of_thread.lock().ended = true;
@@ -214,12 +215,16 @@ struct Thread {
     next_count: Instant,
     /// Which failures are passed on next, where there are many.
     turn: usize,
+    /// Whether more connections and flows are to end than do so at a time.
+    more: bool,
 }
 
 impl Thread {
     fn run(mut self, requests: &Receiver<Request>) {
         loop {
-            let pause = self.next_look.saturating_duration_since(Instant::now());
+            // Changes do not wait for flows that are to end.
+            let due = if self.more { Duration::ZERO } else { Duration::MAX };
+            let pause = due.min(self.next_look.saturating_duration_since(Instant::now()));
             match requests.recv_timeout(pause) {
                 Ok(Request::Change(number, change)) => self.change(number, change),
                 Ok(Request::Retry) => self.retry(),
@@ -228,7 +233,12 @@ impl Thread {
                     released.send(()).ok();
                     return;
                 }
-                Err(RecvTimeoutError::Timeout) => self.observe(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.end_more();
+                    if self.next_look <= Instant::now() {
+                        self.observe();
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -289,7 +299,7 @@ impl Thread {
         }
         match self.ruleset.forget_connections(&frontends) {
             Ok(true) => self.leaving.retain(|_, at| *at > now),
-            Ok(false) => {}
+            Ok(false) => self.more = true,
             Err(error) => {
                 tracing::warn!(%error, "connections of removed frontends go on for now; trying again");
             }
@@ -340,7 +350,7 @@ impl Thread {
         self.publish(|progress| progress.error = outcome.err());
     }
 
-    /// A check that failed has found nothing: all stays as it is, and the next one is due in a second.
+    /// A check that failed has found nothing: all stays as it is until the next one.
     fn note_unchecked(&self, error: &KernelPathError) {
         if self.unchecked.admits(Instant::now()) {
             tracing::warn!(%error, "the kernel path could not be checked; it stays as it is");
@@ -391,7 +401,15 @@ impl Thread {
     /// Ends the UDP flows that are to end, once the kernel gives them other endpoints.
     fn end_flows(&mut self) {
         if self.tables == TableState::Established {
-            self.flows.tell(&mut *self.ruleset, &self.plan, self.complete);
+            self.more |= self.flows.tell(&mut *self.ruleset, &self.plan, self.complete);
+        }
+    }
+
+    /// Ends those that were too many at a time.
+    fn end_more(&mut self) {
+        if std::mem::take(&mut self.more) {
+            self.end_leaving();
+            self.end_flows();
         }
     }
 
