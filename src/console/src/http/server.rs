@@ -156,24 +156,23 @@ impl Connections {
 
     /// Adds a connection. If there is no place, the oldest connection that is neither authorized nor favored is closed, or else the oldest
     /// favored one, or else the new one. With separate sources, a source at its limit loses its own oldest connection. Returns whether all
-    /// places are taken.
+    /// places are taken, or those of this source.
     fn add(&self, connection: OpenConnection) -> bool {
         let mut by_age = self.by_age.lock().unwrap_or_else(PoisonError::into_inner);
         if by_age.len() >= self.most || self.limits_sources {
             by_age.retain(|connection| !connection.task.is_finished());
         }
         let alike = |open: &&OpenConnection| open.source == connection.source && open.is_stranger();
-        if self.limits_sources
-            && connection.is_stranger()
-            && by_age.iter().filter(alike).count() >= UNAUTHORIZED
-        {
+        let alike_before = by_age.iter().filter(alike).count();
+        let is_limited = self.limits_sources && connection.is_stranger();
+        if is_limited && alike_before >= UNAUTHORIZED {
             close(&mut by_age, |open| alike(&open));
         }
         by_age.push_back(connection);
         if by_age.len() > self.most && !close(&mut by_age, OpenConnection::is_stranger) {
             close(&mut by_age, |open| !open.authorized.is_set());
         }
-        by_age.len() >= self.most
+        by_age.len() >= self.most || (is_limited && alike_before + 1 >= UNAUTHORIZED)
     }
 }
 

@@ -101,22 +101,25 @@ async fn silent_connections_beyond_the_slots_give_way_to_a_probe_the_oldest_firs
 /// More at once than there are places, as a scan of a port opens: whoever has asked by then is answered.
 #[tokio::test]
 async fn a_burst_beyond_the_places_cuts_nobody_who_has_asked() {
-    let (listener, addr) = listener().await;
-    let asked = wait(move || {
-        let ask = |mut peer: TcpStream| {
-            peer.write_all(GET).unwrap();
-            peer
-        };
-        (0..64).map(|_| ask(connect(addr))).collect::<Vec<_>>()
-    });
-    let asked = asked.await;
-    let _server = Server::start(listener, router(), Connections::of_admin(8));
-    for mut peer in asked {
-        let text = wait(move || {
-            let mut text = String::new();
-            peer.read_to_string(&mut text).map(|_| text)
+    let of_sources = Connections { limits_sources: true, ..Connections::of_pages(1000) };
+    for connections in [Connections::of_admin(8), of_sources] {
+        let (listener, addr) = listener().await;
+        let asked = wait(move || {
+            let ask = |mut peer: TcpStream| {
+                peer.write_all(GET).unwrap();
+                peer
+            };
+            (0..64).map(|_| ask(connect(addr))).collect::<Vec<_>>()
         });
-        assert_one_answer(&text.await.unwrap());
+        let asked = asked.await;
+        let _server = Server::start(listener, router(), connections);
+        for mut peer in asked {
+            let text = wait(move || {
+                let mut text = String::new();
+                peer.read_to_string(&mut text).map(|_| text)
+            });
+            assert_one_answer(&text.await.unwrap());
+        }
     }
 }
 
