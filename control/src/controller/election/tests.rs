@@ -121,6 +121,8 @@ async fn nobody_leads_for_one_whose_own_lease_has_run_out() {
     within(10, first.lost()).await.unwrap();
     assert_eq!(first.leader(), None);
     assert_eq!(second.leader().as_deref(), Some("a"), "as last seen");
+    // It would lead itself in some runs.
+    drop(second);
     lock.set(Faults::NONE);
     within(10, first.won()).await.unwrap();
     assert_eq!(first.leader().as_deref(), Some("a"));
