@@ -549,7 +549,7 @@ impl Dataplane {
     /// [`Dataplane::close`] ends what is open then. No table may be applied any more.
     pub fn drain(&mut self, deadline: Duration) -> impl Future<Output = Drained> + Send + use<> {
         // Only the workers hold the sockets now: each closes its own once it has accepted the connections in its queue.
-        self.listeners.release();
+        self.listeners.drain();
         self.ports.drain();
         let finished = self.workers.all_reply(Command::Drain, deadline);
         async { if finished.await { Drained::Completely } else { Drained::AtDeadline } }

@@ -39,8 +39,8 @@ use handover::FormerListeners;
 pub use open::BindFailure;
 use open::Claim;
 use sheave_model::AddressSet;
-use sheave_model::{Frontend, FrontendAddr};
-use source_filter::SourceFilters;
+use sheave_model::{Frontend, FrontendAddr, Protocol};
+use source_filter::{SourceFilter, SourceFilters};
 use state::ListenerState;
 use steering::{Steering, SteeringMode, SteeringReport};
 
@@ -439,6 +439,21 @@ impl ListenerSet {
             listener.binding.release();
             listener.state = None;
         }
+    /// Releases all sockets to the workers, which accept who has connected and then close them. Nobody begins a connection meanwhile: the
+    /// kernel resets one that is established between the last accept(2) and close(2), although its client believes itself served. A SYN that
+    /// is dropped is sent again, and then refused, or answered by the next process.
+    pub(crate) fn drain(&mut self) {
+        let own =
+            self.listeners.iter().flat_map(|(addr, it)| it.binding.sockets().iter().map(|it| (*addr, it)));
+        let shared = self.steering.sockets().map(|(addr, _, socket)| (addr, socket));
+        for (addr, socket) in own.chain(shared).filter(|(addr, _)| addr.protocol == Protocol::Tcp) {
+            if let Err(error) = SourceFilter::begun().attach(socket) {
+                tracing::debug!(listener = %addr, %error, "connections begin until the socket closes");
+            }
+        }
+        self.release();
+    }
+
         (self.open, self.with_sockets) = (0, 0);
         self.steering.release();
     }

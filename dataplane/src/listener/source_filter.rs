@@ -44,6 +44,11 @@ pub(super) enum SourceFilter {
 }
 
 impl SourceFilter {
+    /// Admits no new connections, but the handshakes that have begun.
+    pub(super) fn begun() -> Self {
+        Self::Classic(classic::begun())
+    }
+
     /// Replaces the socket's filter atomically; the packets and connections in its queues stay.
     ///
     /// # Errors
@@ -106,7 +111,7 @@ impl SourceFilters {
     ) -> io::Result<(FilterLease, T)> {
         let mut filter = match syn_policy {
             SynPolicy::Accept => self.admitting(set, own),
-            SynPolicy::Drop => SourceFilter::Classic(classic::begun()),
+            SynPolicy::Drop => SourceFilter::begun(),
         };
         let mut longest = LONGEST;
         loop {

@@ -2,7 +2,8 @@
 //! of user namespaces, which `tests/run` provides in CI.
 
 use std::net::{TcpStream, UdpSocket};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use std::{io::Read as _, io::Write as _, thread};
 
 use sheave_model::test_util::table;
@@ -10,8 +11,8 @@ use sheave_model::{Frontend, FrontendAddr, Protocol, ServiceLimits};
 
 use super::steering::SteeringMode;
 use super::steering::tests::{PATIENCE, addr, endpoint, frontend, in_namespace, start};
-use crate::Dataplane;
 use crate::counters::{CloseReason, FrontendCounters, TcpCounters, UdpCounters};
+use crate::{Dataplane, Drained};
 
 /// The frontend as one of this Service.
 fn of(service: &str, frontend: Frontend) -> Frontend {
@@ -67,6 +68,53 @@ const MODES: [SteeringMode; 2] = [SteeringMode::Never, SteeringMode::Always];
 /// Two frontends, of Services a and b.
 fn two_frontends(protocol: Protocol) -> [FrontendAddr; 2] {
     [8080, 8081].map(|port| addr("127.0.0.2", port, protocol))
+}
+
+/// Longer than a handshake takes here; SYNs that are dropped are sent again a second later.
+const HANDSHAKE: Duration = Duration::from_millis(50);
+
+/// Connects to these frontends one after another until `stop` is set; returns why connections failed once they were established.
+fn ask_in_turn(frontends: &[FrontendAddr], stop: &AtomicBool) -> Vec<String> {
+    let mut failed = Vec::new();
+    for addr in frontends.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+        let Ok(mut client) = TcpStream::connect_timeout(&addr.socket_addr(), HANDSHAKE) else { continue };
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let answer = client.write_all(b"x").and_then(|()| client.read(&mut [0; 8]));
+        if !matches!(answer, Ok(1)) {
+            failed.push(format!("{addr}: {answer:?}"));
+        }
+    }
+    failed
+}
+
+/// The kernel resets a connection that is established after the last accept(2) and before close(2).
+#[test]
+fn no_client_that_has_connected_is_reset_when_the_gateway_drains() {
+    for mode in MODES {
+        in_namespace(|| {
+            let served = endpoint();
+            let addrs: Vec<_> = (8000..8050).map(|port| addr("127.0.0.2", port, Protocol::Tcp)).collect();
+            for _ in 0..8 {
+                let mut dataplane = start(mode, 1000);
+                dataplane.apply(table(addrs.iter().map(|addr| frontend(*addr, served))));
+                assert_eq!(dataplane.failures().count(), 0);
+                let stop = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    let clients: Vec<_> =
+                        (0..4).map(|_| scope.spawn(|| ask_in_turn(&addrs, &stop))).collect();
+                    let opened = || addrs.iter().map(|addr| counted(&dataplane, *addr).0).sum::<u64>();
+                    wait_until("clients are served", || opened() > 100);
+                    let runtime =
+                        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+                    let drained = dataplane.drain(PATIENCE);
+                    assert_eq!(runtime.block_on(drained), Drained::Completely, "{mode:?}");
+                    stop.store(true, Ordering::Relaxed);
+                    let failed: Vec<_> = clients.into_iter().flat_map(|it| it.join().unwrap()).collect();
+                    assert_eq!(failed, Vec::<String>::new(), "{mode:?}");
+                });
+            }
+        });
+    }
 }
 
 #[test]
