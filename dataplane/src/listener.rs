@@ -37,7 +37,7 @@ use binding::{Binding, Occupancy};
 use dedicated::DedicatedAddresses;
 use handover::FormerListeners;
 pub use open::BindFailure;
-use open::Claim;
+use open::{Claim, is_in_use};
 use sheave_model::AddressSet;
 use sheave_model::{Frontend, FrontendAddr, Protocol};
 use source_filter::{SourceFilter, SourceFilters};
@@ -53,6 +53,9 @@ struct Listener {
     /// The Service that the frontend belongs to, for which the counters count.
     service: ServiceId,
     counters: Arc<[FrontendCounters]>,
+    /// Whether it was open until clients could not be answered. A client of this machine may have the port for a moment: nothing tells its
+    /// socket from a server's. So this frontend is tried again, unlike one that another process kept from opening.
+    interrupted: bool,
 }
 
 impl Listener {
@@ -152,7 +155,13 @@ impl ListenerSet {
             let counters = self.new_counters(addr, &service);
             // With [`SteeringMode::Always`] closed frontends are steered, too.
             let state = (self.steering.mode() != SteeringMode::Always).then_some(ListenerState::Closed);
-            Listener { state, binding: Binding::Nowhere, service: service.clone(), counters }
+            Listener {
+                state,
+                binding: Binding::Nowhere,
+                service: service.clone(),
+                counters,
+                interrupted: false,
+            }
         });
         if listener.service != service {
             self.change_owner(addr, &mut listener, service, workers);
@@ -167,13 +176,13 @@ impl ListenerSet {
             self.count(before, listener.binding.occupancy());
             changed.map(|()| listener.state = Some(wanted))
         };
-        let listening = listener.binding.is_open();
+        listener.interrupted &= changed.is_err();
+        let (listening, interrupted) = (listener.binding.is_open(), listener.interrupted);
         self.listeners.insert(addr, listener);
-        changed.map_err(|error| BindFailure {
-            frontend: Arc::clone(frontend),
-            error: self.claims.cause(addr, error),
-            listening,
-            is_final: false,
+        changed.map_err(|error| {
+            let error = self.claims.cause(addr, error);
+            let is_final = is_in_use(&error) && self.claims.is_machine(addr.ip) && !interrupted;
+            BindFailure { frontend: Arc::clone(frontend), error, listening, is_final }
         })
     }
 
@@ -224,11 +233,6 @@ impl ListenerSet {
     /// Whether the previous process has handed over a listener of the frontend that is not in use yet.
     pub(crate) fn has_former(&self, addr: FrontendAddr) -> bool {
         self.former.has(addr)
-    }
-
-    /// Whether this is an address of the machine itself, where its other processes have precedence.
-    pub(crate) fn is_machine(&self, ip: IpAddr) -> bool {
-        self.claims.is_machine(ip)
     }
 
     fn count(&mut self, before: Occupancy, after: Occupancy) {
@@ -374,6 +378,9 @@ impl ListenerSet {
         }
         tracing::warn!(frontend = %addr, %error, "no socket can answer clients, so it is no longer steered");
         self.start_over(addr, workers);
+        if let Some(listener) = self.listeners.get_mut(&addr) {
+            listener.interrupted = true;
+        }
         true
     }
 
@@ -432,13 +439,6 @@ impl ListenerSet {
         self.listeners.iter().filter(move |(_, listener)| is_steered(listener)).map(|(addr, _)| *addr)
     }
 
-    /// Releases all sockets, so that only the workers hold them. Counts are kept.
-    pub(crate) fn release(&mut self) {
-        for listener in self.listeners.values_mut() {
-            listener.stop_counting_drops();
-            listener.binding.release();
-            listener.state = None;
-        }
     /// Releases all sockets to the workers, which accept who has connected and then close them. Nobody begins a connection meanwhile: the
     /// kernel resets one that is established between the last accept(2) and close(2), although its client believes itself served. A SYN that
     /// is dropped is sent again, and then refused, or answered by the next process.
@@ -454,6 +454,13 @@ impl ListenerSet {
         self.release();
     }
 
+    /// Releases all sockets, so that only the workers hold them. Counts are kept.
+    fn release(&mut self) {
+        for listener in self.listeners.values_mut() {
+            listener.stop_counting_drops();
+            listener.binding.release();
+            listener.state = None;
+        }
         (self.open, self.with_sockets) = (0, 0);
         self.steering.release();
     }

@@ -18,6 +18,11 @@ const USED_BY_CONNECTION: &str =
 /// How long servers that were read answer for failed binds, of which there may be hundreds at a time.
 const SERVERS_KNOWN: Duration = Duration::from_secs(1);
 
+/// The error of a frontend where this process itself listens.
+pub(super) fn used_by_itself() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "this gateway itself listens there")
+}
+
 /// Claims, besides the table, that decide whether a frontend may have its address.
 #[derive(Debug, Default)]
 pub(super) struct AddressClaims {
@@ -86,7 +91,8 @@ impl AddressClaims {
     /// Returns the errors of [`open::probe`].
     pub(super) fn probe(&mut self, addr: FrontendAddr, claim: Claim) -> io::Result<()> {
         let probed = open::probe(addr, claim);
-        if addr.protocol == Protocol::Tcp && probed.as_ref().is_err_and(is_in_use) {
+        let refused = addr.protocol == Protocol::Tcp && probed.as_ref().is_err_and(is_in_use);
+        if refused && !self.is_served(addr) {
             // What was read earlier may lack a listener that is the cause.
             self.servers.remove(&addr.protocol);
             if !self.is_served(addr) {
@@ -96,18 +102,27 @@ impl AddressClaims {
         probed
     }
 
-    /// The error for a frontend that could not be opened: EADDRINUSE only if a server has the address.
+    /// The error for a frontend that could not be opened: EADDRINUSE only if a server of another process has the address.
     pub(super) fn cause(&mut self, addr: FrontendAddr, error: io::Error) -> io::Error {
-        if is_in_use(&error) && !self.is_served(addr) {
-            return io::Error::new(io::ErrorKind::ResourceBusy, USED_BY_CONNECTION);
+        if !is_in_use(&error) {
+            error
+        } else if self.is_reserved(addr) {
+            used_by_itself()
+        } else if self.is_served(addr) {
+            error
+        } else {
+            io::Error::new(io::ErrorKind::ResourceBusy, USED_BY_CONNECTION)
         }
-        error
     }
 
     /// Whether a server has the address, or may have it.
     fn is_served(&mut self, addr: FrontendAddr) -> bool {
         self.servers.retain(|_, (read, _)| read.elapsed() < SERVERS_KNOWN);
-        let read = || (Instant::now(), servers(addr.protocol));
+        let read = || {
+            let servers = servers(addr.protocol);
+            // The time that reading took does not count: it may take longer than they are known for.
+            (Instant::now(), servers)
+        };
         let (_, servers) = self.servers.entry(addr.protocol).or_insert_with(read);
         servers.as_ref().is_none_or(|servers| servers.iter().any(|server| addr.is_reached_at(*server)))
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sheave_model::{AddressSet, FrontendAddr, Protocol};
 
+use super::address_claims::used_by_itself;
 use super::binding::Binding;
 use super::handover::Former;
 use super::open;
@@ -77,7 +78,7 @@ impl ListenerSet {
         workers: &[WorkerHandle],
     ) -> io::Result<Binding> {
         if self.claims.is_reserved(addr) {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "this gateway itself listens there"));
+            return Err(used_by_itself());
         }
         // The program does not see packets of established connections.
         let sources = match admission.syn_policy() {

@@ -125,11 +125,6 @@ impl BindFailure {
         matches!(number, Some(Errno::EMFILE | Errno::ENFILE))
     }
 
-    /// Whether another process serves at the address.
-    pub(crate) fn is_of_another_process(&self) -> bool {
-        is_in_use(&self.error)
-    }
-
     /// Whether this is the same failure of the same frontend.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.frontend, &other.frontend)

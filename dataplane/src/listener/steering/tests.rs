@@ -385,6 +385,40 @@ fn a_connection_with_the_port_of_a_frontend_is_no_server_there() {
     });
 }
 
+/// A client of the machine may have the port for a moment; nothing tells its socket from a server's.
+#[test]
+fn a_frontend_that_cannot_answer_for_a_moment_opens_again_at_an_address_of_the_machine_too() {
+    steering(SteeringMode::Always, 0, |dataplane| {
+        let served = addr(V4, 53, Protocol::Udp);
+        dataplane.let_predecessors_pass();
+        dataplane.reserve(BTreeSet::new(), BTreeSet::from([served.ip]));
+        dataplane.apply(table([frontend(served, endpoint())]));
+        assert_eq!(dataplane.failures().count(), 0);
+        let client = UdpSocket::bind(served.socket_addr()).unwrap();
+        assert!(ask_for(served, None, SILENCE).is_err());
+        for _ in 0..3 {
+            dataplane.retry();
+            let failed: Vec<(ErrorKind, bool)> =
+                dataplane.failures().map(|failure| (failure.error.kind(), failure.is_final)).collect();
+            assert_eq!(failed, [(ErrorKind::AddrInUse, false)]);
+        }
+        drop(client);
+        until_opened(dataplane);
+        ask(served, None).unwrap();
+        // A server that was there first keeps its port.
+        let first = addr(V4, 54, Protocol::Udp);
+        let _server = UdpSocket::bind(first.socket_addr()).unwrap();
+        dataplane.apply(table([frontend(first, endpoint())]));
+        let deadline = Instant::now() + PATIENCE;
+        // What was read of the machine's sockets is used for a second.
+        while !dataplane.failures().all(|failure| failure.is_final) {
+            assert!(Instant::now() < deadline, "{:?}", dataplane.failures().next());
+            dataplane.retry();
+        }
+        assert_eq!(dataplane.failures().map(|failure| failure.frontend.addr).collect::<Vec<_>>(), [first]);
+    });
+}
+
 /// A socket of another user, which no socket of this process may share an address with.
 #[test]
 fn clients_that_cannot_be_answered_are_no_lack_of_ports() {
