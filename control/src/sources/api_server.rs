@@ -35,8 +35,8 @@ pub use self::discovery::KindHints;
 pub use self::limits::WatchLimits;
 use self::reflector::{Reflector, Requirement};
 use crate::api::kinds::{
-    ControlPlane, Definition, Delta, GatewayClasses, Gateways, KINDS, Kind, KindVisitor, Need, Row,
-    ServiceWorks, visit_kinds,
+    ControlPlane, Definition, GatewayClasses, Gateways, KINDS, Kind, KindVisitor, Need, Row, ServiceWorks,
+    visit_kinds,
 };
 use crate::api::problem::Problem;
 use crate::api::store::Change;
@@ -156,8 +156,6 @@ pub struct ApiWatch {
     discovery: Arc<Discovery>,
     subscriptions: Vec<Arc<dyn Subscription>>,
     tasks: JoinSet<()>,
-    /// Empty lists of unwatched kinds for the first batch, so that no objects stay that another configuration left in a snapshot.
-    unwatched: Vec<Change>,
 }
 
 /// Starts to watch the wanted kinds of an API server, on the current Tokio runtime.
@@ -172,14 +170,10 @@ pub fn watch(connection: &Connection, wanted: Wanted, limits: WatchLimits) -> Ap
         discovery: Arc::clone(&discovery),
         subscriptions: Vec::new(),
         tasks: JoinSet::new(),
-        unwatched: Vec::new(),
     };
     let mut starter = Starter { watch, connection, limits, wanted, discovery, definitions: BTreeMap::new() };
     visit_kinds(&mut starter);
     starter.discover();
-    if wanted.plane == ControlPlane::Karmada && !wanted.service_works {
-        starter.watch.unwatched.push(ServiceWorks::change(Delta::All(Vec::new())));
-    }
     starter.watch
 }
 
@@ -205,9 +199,6 @@ impl KindVisitor for Starter<'_> {
             });
             self.definitions.extend(definition.map(|it| (it.plural, it)));
             self.watch.follow::<K>(self.connection, self.limits, requires);
-        } else if (definition.is_some() || K::ROW.need == Need::Optional) && K::ROW.plane == self.wanted.plane
-        {
-            self.watch.unwatched.push(K::change(Delta::All(Vec::new())));
         }
     }
 }
@@ -257,9 +248,8 @@ impl ApiWatch {
     pub async fn next(&mut self) -> Option<Batch> {
         loop {
             if self.sync.is_synced()
-                && let Some(mut batch) = self.take()
+                && let Some(batch) = self.take()
             {
-                batch.changes.append(&mut self.unwatched);
                 return Some(batch);
             }
             tokio::select! {
@@ -338,6 +328,12 @@ impl ApiWatch {
     /// while, nothing is expected.
     pub fn awaits<K: Kind>(&self) -> bool {
         self.of::<K>().any(|it| is_awaited(&**it))
+    }
+
+    /// Whether the configuration asks for the kind. The server may lack it.
+    pub(super) fn watches<K: Kind>(&self) -> bool {
+        // Two kinds of Works share the name of a line.
+        self.of::<K>().any(|it| it.row().selector == K::ROW.selector)
     }
 
     fn of<K: Kind>(&self) -> impl Iterator<Item = &Arc<dyn Subscription>> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use kube::Resource as _;
 use tokio::time::sleep_until;
 
 use super::Update;
@@ -14,7 +15,8 @@ use super::api_server::ApiWatch;
 use super::connection::Connection;
 use super::mass_deletion_guard::{HeldKind, MassDeletionGuard};
 use super::snapshot::{self, Identity, Snapshot, SnapshotWriter};
-use crate::api::kinds::{Kind, KindVisitor, Need, visit_kinds};
+use crate::api::kinds::{Kind, KindVisitor, object_key, visit_kinds};
+use crate::api::objects::Collection as _;
 use crate::api::store::{Change, ControlPlane, Delta, Objects, Store};
 use crate::time::wait_until;
 
@@ -67,10 +69,13 @@ impl ApiSource {
             cluster: cluster.to_owned(),
             authorities: connection.authorities().as_ref().clone(),
         };
-        let stored = snapshot::read(directory, &identity).unwrap_or_else(|error| {
+        let mut stored = snapshot::read(directory, &identity).unwrap_or_else(|error| {
             tracing::warn!("{error}");
             None
         });
+        if let Some(stored) = &mut stored {
+            visit_kinds(&mut UnwatchedKinds { watch: &self.watch, stored: &mut stored.objects });
+        }
         let written = stored.as_ref().map(|stored| stored.written_at);
         let stand_in = StandIn::Awaited { since: Instant::now(), stored: stored.map(Box::new) };
         Self { snapshots: Some(SnapshotWriter::new(directory, identity, written)), stand_in, ..self }
@@ -151,9 +156,7 @@ impl ApiSource {
                 }
                 let before = mem::replace(&mut self.stand_in, StandIn::Over);
                 self.triggers = batch.triggered;
-                for change in
-                    stored_kinds(before, self.watch.plane, &batch.changes).into_iter().chain(batch.changes)
-                {
+                for change in stored_kinds(before, self.watch.plane).into_iter().chain(batch.changes) {
                     let guarded = self.guard.admit(change, store.objects(), Instant::now());
                     admit(guarded).into_iter().for_each(|change| store.apply(change));
                 }
@@ -193,34 +196,49 @@ impl ApiSource {
 /// Objects of the snapshot for the start, if the server has listed everything necessary before the snapshot was needed. Of kinds that may
 /// fail alone and were not listed yet, their last known state is better than none. Of the others, the guard has to know what there was:
 /// a server that lists nothing may do so at a start as well.
-fn stored_kinds(stand_in: StandIn, plane: ControlPlane, changes: &[Change]) -> Vec<Change> {
+fn stored_kinds(stand_in: StandIn, plane: ControlPlane) -> Vec<Change> {
     let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return Vec::new() };
-    let mut kinds = StoredKinds { plane, stored: &stored.objects, listed: changes, known: Vec::new() };
+    let mut kinds = StoredKinds { plane, stored: &stored.objects, known: Vec::new() };
     visit_kinds(&mut kinds);
     kinds.known
 }
 
-/// Collects the stored objects of kinds that are watched.
+/// Collects the stored objects of each kind.
 struct StoredKinds<'a> {
     plane: ControlPlane,
     stored: &'a Objects,
-    /// The first lists.
-    listed: &'a [Change],
     known: Vec<Change>,
 }
 
 impl KindVisitor for StoredKinds<'_> {
     fn visit<K: Kind>(&mut self) {
-        let may_fail_alone = K::ROW.need != Need::Required || K::ROW.definition.is_some();
-        let kind = mem::discriminant(&K::change(Delta::All(Vec::new())));
-        let is_listed = self.listed.iter().any(|change| mem::discriminant(change) == kind);
-        // A kind that cannot fail alone and is not among the first lists is no longer watched.
-        if K::ROW.plane != self.plane || !(is_listed || may_fail_alone) {
+        if K::ROW.plane != self.plane {
             return;
         }
         let objects: Vec<_> = K::all(self.stored).cloned().collect();
         if !objects.is_empty() {
             self.known.push(K::change(Delta::All(objects)));
+        }
+    }
+}
+
+/// Removes the stored objects of kinds that are not watched, because the configuration no longer asks for them. No list of the server
+/// would ever replace them, and an empty one in its place would look like a mass deletion to the guard.
+struct UnwatchedKinds<'a> {
+    watch: &'a ApiWatch,
+    stored: &'a mut Objects,
+}
+
+impl KindVisitor for UnwatchedKinds<'_> {
+    fn visit<K: Kind>(&mut self) {
+        if self.watch.watches::<K>() {
+            return;
+        }
+        let unwatched: Vec<_> = K::all(self.stored).cloned().collect();
+        for object in &unwatched {
+            if let Some(owner) = K::owner(object) {
+                K::collection_mut(self.stored).remove(&owner, &object_key(object.meta()));
+            }
         }
     }
 }

@@ -35,7 +35,6 @@ impl Bench {
             discovery: Arc::new(Discovery::new(&WatchLimits::default())),
             subscriptions: Vec::new(),
             tasks: JoinSet::new(),
-            unwatched: Vec::new(),
         };
         watch.follow::<kinds::Nodes>(
             &Connection::by(server.client()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use super::*;
-use crate::api::karmada::{Manifest, Work};
+use crate::api::karmada::Manifest;
 use crate::api::problem::reason;
 use crate::api::store::ServiceKey;
 
@@ -144,10 +144,7 @@ async fn works_of_everything_that_is_propagated_are_not_asked_for_unless_wanted(
         .await;
         let mut watch = following(&stub, service_works);
         let mut store = Store::default();
-        // From a snapshot that was written with another configuration.
         let web = ServiceKey::multi_cluster("shop", "web");
-        let stored: Work = serde_json::from_value(carrying("web-stored", "Service")).unwrap();
-        store.apply(Change::ServiceWorks(Delta::Put(Arc::new(stored))));
         take_next(&mut watch, &mut store).await;
         let works: Vec<&str> = store.objects().fleet.works[&web].keys().map(|(_, name)| &**name).collect();
         let all = ["web-b97f76f44", "web-x7k2p-6c7c559955"];
