@@ -8,6 +8,7 @@ mod announce_policy;
 mod assignment;
 mod automatic;
 mod by_value;
+mod foreign;
 mod holders;
 mod node_families;
 mod pool;
@@ -75,8 +76,10 @@ pub(crate) struct Allocator {
     held: HashMap<ServiceKey, Vec<IpAddr>>,
     /// Addresses in statuses of Services, whether still held or not. No other Service gets them until the status changes.
     reserved: HashMap<ServiceKey, Vec<IpAddr>>,
-    /// Addresses that objects of other load balancers publish.
+    /// Addresses that objects of other load balancers publish as their own.
     foreign: HashMap<ServiceKey, Vec<IpAddr>>,
+    /// Addresses that Gateways of other controllers have copied from Services of ours.
+    copied: HashMap<ServiceKey, Vec<IpAddr>>,
     /// Addresses that are held, reserved or foreign.
     used: UsedAddresses,
     /// Families in which Services have addresses of gateway nodes.
@@ -125,25 +128,6 @@ impl Allocator {
         self.let_go(key, before);
         if !addresses.is_empty() {
             self.reserved.insert(key.clone(), addresses);
-        }
-    }
-
-    /// Records the addresses that an object of another load balancer publishes, so that only requests by value get them.
-    pub(crate) fn set_foreign(&mut self, key: &ServiceKey, addresses: Vec<IpAddr>) {
-        if self.foreign.get(key).map_or(&[][..], Vec::as_slice) == addresses {
-            return;
-        }
-        for ip in &addresses {
-            if self.used.add_foreign(*ip) {
-                self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
-            }
-        }
-        for ip in self.foreign.remove(key).into_iter().flatten() {
-            self.used.remove_foreign(ip);
-            self.offer_if_free(ip);
-        }
-        if !addresses.is_empty() {
-            self.foreign.insert(key.clone(), addresses);
         }
     }
 

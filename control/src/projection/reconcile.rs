@@ -62,6 +62,8 @@ struct Pass {
     /// Whether an endpoint may have become a frontend or an address that nodes forward, or ceased to be one.
     loops_changed: bool,
     touched: ClaimChanges,
+    /// Addresses that other load balancers publish, of each object that was looked at.
+    foreign: Vec<(ServiceKey, Vec<IpAddr>)>,
     /// Addresses of Services that came or went, which nodes forward.
     led_on: ServiceAddressChanges,
     /// Frontends of Services that went, or changed or moved when their Service was projected again. Those that are not created again are
@@ -117,7 +119,7 @@ impl Projector {
                 let service = objects.services.get(key).map(Arc::as_ref);
                 self.service_addresses.set(key, service, &mut pass.led_on);
             }
-            self.allocator.set_foreign(key, foreign_addresses(key, objects, &self.options));
+            pass.foreign.push((key.clone(), foreign_addresses(key, objects, &self.options)));
             match self.plan(objects, key, scope) {
                 Planned::Ours(plan) => {
                     pass.plans.insert(key.clone(), plan.into());
@@ -310,6 +312,9 @@ impl Projector {
             reserved.retain(|ip| !published.contains(ip));
             reserved.extend(published);
             addresses::prepare(plan, known, role, (reserved, pass.starting), &mut self.allocator);
+        }
+        for (key, addresses) in std::mem::take(&mut pass.foreign) {
+            self.allocator.set_foreign(&key, addresses);
         }
         let mut freed: BTreeSet<IpAddr> = self.allocator.take_freed().into_iter().collect();
         let mut asked = BTreeSet::new();

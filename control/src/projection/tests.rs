@@ -15,6 +15,7 @@ mod hostile;
 mod incremental;
 mod kinds;
 mod multi_cluster;
+mod other_load_balancers;
 mod pools;
 mod problems;
 mod published_ports;

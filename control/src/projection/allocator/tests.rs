@@ -2,6 +2,7 @@
 //! twice.
 
 mod by_value;
+mod foreign;
 mod standing;
 
 use proptest::prelude::*;

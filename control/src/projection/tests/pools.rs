@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::json;
-use sheave_model::{FrontendKind, FrontendSource};
+use sheave_model::FrontendSource;
 
 use super::super::{Options, Projection, Projector, Published, Role};
 use super::support::{NODE, WEB_SLICE, add, ips, objects, options, problems, service, web};
@@ -606,54 +606,6 @@ fn an_address_of_another_namespace_is_given_once_that_has_let_it_go() {
     objects.services.remove(&gone);
     let given = projector.project(&objects, &Dirty::Services([gone].into()));
     assert_eq!((ips(&given, "other/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
-}
-
-/// The order of a migration: pools are applied while the former load balancer still gives addresses of the same range.
-#[test]
-fn what_another_load_balancer_publishes_goes_only_to_those_who_ask_for_it() {
-    let of_others = |class: &str| {
-        let given = service("other", "web", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
-        given.replace("loadBalancerClass: sheave.dev/l4, ", class)
-    };
-    for class in ["", "loadBalancerClass: example.com/lb, "] {
-        for other_kinds in [&[][..], &[FrontendKind::ClusterIp]] {
-            let frontends = other_kinds.iter().copied().chain([FrontendKind::LoadBalancer]).collect();
-            let mut objects = objects(&[POOL, &of_others(class), &web("", "")]);
-            let mut projector = managed();
-            let options = projector.options.clone();
-            projector.set_options(Options { frontends, ..options });
-            assert_eq!(ips(&all(&mut projector, &objects), "shop/web"), ["203.0.113.1"], "{class}");
-            assert_eq!(projector.pool_usage().next().unwrap(), (&"main".into(), 2, 2));
-
-            let by_value = service("shop", "moved", "ports: [{port: 80}], loadBalancerIP: 203.0.113.0", "");
-            add(&mut objects, &[&by_value]);
-            let moved = all(&mut projector, &objects);
-            assert_eq!(ips(&moved, "shop/moved"), ["203.0.113.0"], "{:?}", moved.problems);
-            assert!(moved.problems.is_empty(), "{:?}", moved.problems);
-
-            let moved = ServiceKey::new("shop", "moved");
-            objects.services.remove(&moved);
-            projector.project(&objects, &Dirty::Services([moved].into()));
-            add(&mut objects, &[&service("shop", "next", "ports: [{port: 80}]", "")]);
-            let next = ServiceKey::new("shop", "next");
-            let given = projector.project(&objects, &Dirty::Services([next].into()));
-            assert_eq!(ips(&given, "shop/next"), ["203.0.113.2"], "{class}");
-        }
-    }
-}
-
-#[test]
-fn a_waiting_service_gets_what_another_load_balancer_no_longer_publishes() {
-    let pool = POOL.replace("203.0.113.0/30", "203.0.113.0");
-    let published = service("other", "web", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
-    let published = published.replace("sheave.dev/l4", "example.com/lb");
-    let mut objects = objects(&[&pool, &published, &web("", "")]);
-    let mut projector = managed();
-    assert_eq!(problems(&all(&mut projector, &objects)), ["Service shop/web NoAddress "]);
-    add(&mut objects, &[&published.replace("203.0.113.0", "198.51.100.1")]);
-    let other = ServiceKey::new("other", "web");
-    let given = projector.project(&objects, &Dirty::Services([other].into()));
-    assert_eq!((ips(&given, "shop/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
 }
 
 /// Addresses of Gateway `shop/g` with these addresses in its spec and status.
