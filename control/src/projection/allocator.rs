@@ -155,8 +155,12 @@ impl Allocator {
 
     fn take(&mut self, key: &ServiceKey, addresses: &[IpAddr]) {
         for ip in addresses {
+            let is_first = !self.is_used(*ip);
             if self.used.add(*ip, &key.namespace) {
                 self.pools.iter_mut().for_each(|pool| pool.taken(*ip));
+            } else if is_first {
+                // Only another load balancer published it. Services of this namespace may share it from now on.
+                self.freed.push(*ip);
             }
         }
     }
@@ -166,7 +170,7 @@ impl Allocator {
             match self.used.remove(ip, &key.namespace) {
                 None | Some(Remaining::SameNamespaces) => {}
                 Some(Remaining::FewerNamespaces) => self.freed.push(ip),
-                // Requests by value get it although another load balancer publishes it.
+                // Some requests by value get it although another load balancer publishes it.
                 Some(Remaining::Nobody) if !self.used.is_free(ip) => self.freed.push(ip),
                 Some(Remaining::Nobody) => self.offer_if_free(ip),
             }

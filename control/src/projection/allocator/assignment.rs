@@ -40,6 +40,10 @@ pub(crate) enum Refusal {
         "given to another namespace, and AddressPool {0} does not share between namespaces (spec.sharing: Cluster would)"
     )]
     InUse(Arc<str>),
+    #[error(
+        "published by another load balancer for another namespace, and AddressPool {0} does not share between namespaces (spec.sharing: Cluster would)"
+    )]
+    Foreign(Arc<str>),
     #[error("beyond the {most} that AddressPool {pool} gives one Service by value (spec.maxPerService)")]
     TooMany { pool: Arc<str>, most: u32 },
 }
@@ -149,7 +153,7 @@ pub(crate) struct Demand {
 
 impl Assignment {
     pub(super) fn refuse(&mut self, ip: IpAddr, refusal: Refusal) {
-        if matches!(refusal, Refusal::InUse(_)) {
+        if matches!(refusal, Refusal::InUse(_) | Refusal::Foreign(_)) {
             self.demand.addresses.push(ip);
         }
         let same = self.shortfalls.iter_mut().find_map(|shortfall| match shortfall {

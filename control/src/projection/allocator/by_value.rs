@@ -104,8 +104,11 @@ impl Allocator {
         let too_many = || Refusal::TooMany { pool: name.clone(), most: *most };
         // Check first what depends only on the Service, because other Services come and go.
         let pool = self.with_room(ip, usable, given).ok_or_else(too_many)?;
-        match self.closed_to(ip, request) {
-            Some(pool) => Err(Refusal::InUse(pool.name.clone())),
+        if let Some(closed) = self.closed_to(ip, request) {
+            return Err(Refusal::InUse(closed.name.clone()));
+        }
+        match self.closed_by_foreign(ip, request) {
+            Some(closed) => Err(Refusal::Foreign(closed.name.clone())),
             None => Ok(Some(pool)),
         }
     }
@@ -119,9 +122,11 @@ impl Allocator {
     /// consent, since each may belong to another tenant. Addresses of gateway nodes are not listed and are open to all.
     pub(super) fn closed_to(&self, ip: IpAddr, request: &Request<'_>) -> Option<&Pool> {
         let foreign = self.used.holders(ip).is_some_and(|it| it.is_foreign_to(&request.key.namespace));
-        if !foreign {
-            return None;
-        }
+        if foreign { self.unshared(ip) } else { None }
+    }
+
+    /// The first pool that lists the address and does not share it between namespaces.
+    pub(super) fn unshared(&self, ip: IpAddr) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.lists(ip) && !pool.shares())
     }
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 pub(super) struct UsedAddresses {
     /// Addresses of our Services.
     holders: HashMap<IpAddr, Holders>,
-    /// Addresses that other load balancers publish, with the number of objects. They deny an address to nobody who requests it by
-    /// value, because a Service that moves to Sheave takes its address along.
-    foreign: HashMap<IpAddr, u32>,
+    /// Addresses that other load balancers publish, with the namespaces of the objects. Each of these namespaces may request such an
+    /// address by value, because a Service that moves to Sheave takes its address along.
+    foreign: HashMap<IpAddr, Holders>,
 }
 
 impl UsedAddresses {
@@ -35,40 +35,49 @@ impl UsedAddresses {
     /// Adds a Service of the namespace. Returns whether the address was free.
     pub(super) fn add(&mut self, ip: IpAddr, namespace: &Arc<str>) -> bool {
         let was_free = self.is_free(ip);
-        match self.holders.entry(ip) {
-            Entry::Occupied(mut holders) => holders.get_mut().add(namespace),
-            Entry::Vacant(place) => {
-                place.insert(Holders::new(namespace));
-            }
-        }
+        add(&mut self.holders, ip, namespace);
         was_free
     }
 
     /// Removes a Service of the namespace; `None` if none has the address.
     pub(super) fn remove(&mut self, ip: IpAddr, namespace: &Arc<str>) -> Option<Remaining> {
-        let remaining = self.holders.get_mut(&ip)?.remove(namespace);
-        if remaining == Remaining::Nobody {
-            self.holders.remove(&ip);
-        }
-        Some(remaining)
+        remove(&mut self.holders, ip, namespace)
     }
 
     /// Adds an object of another load balancer. Returns whether the address was free.
-    pub(super) fn add_foreign(&mut self, ip: IpAddr) -> bool {
+    pub(super) fn add_foreign(&mut self, ip: IpAddr, namespace: &Arc<str>) -> bool {
         let was_free = self.is_free(ip);
-        *self.foreign.entry(ip).or_default() += 1;
+        add(&mut self.foreign, ip, namespace);
         was_free
     }
 
     /// Removes an object of another load balancer.
-    pub(super) fn remove_foreign(&mut self, ip: IpAddr) {
-        if let Entry::Occupied(mut count) = self.foreign.entry(ip) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+    pub(super) fn remove_foreign(&mut self, ip: IpAddr, namespace: &Arc<str>) {
+        remove(&mut self.foreign, ip, namespace);
+    }
+
+    /// Whether only other load balancers have the address, and publish it for no object of the namespace.
+    pub(super) fn is_foreign_to(&self, ip: IpAddr, namespace: &str) -> bool {
+        let foreign = self.foreign.get(&ip).filter(|_| !self.holders.contains_key(&ip));
+        foreign.is_some_and(|foreign| !foreign.include(namespace))
+    }
+}
+
+fn add(all: &mut HashMap<IpAddr, Holders>, ip: IpAddr, namespace: &Arc<str>) {
+    match all.entry(ip) {
+        Entry::Occupied(mut holders) => holders.get_mut().add(namespace),
+        Entry::Vacant(place) => {
+            place.insert(Holders::new(namespace));
         }
     }
+}
+
+fn remove(all: &mut HashMap<IpAddr, Holders>, ip: IpAddr, namespace: &Arc<str>) -> Option<Remaining> {
+    let remaining = all.get_mut(&ip)?.remove(namespace);
+    if remaining == Remaining::Nobody {
+        all.remove(&ip);
+    }
+    Some(remaining)
 }
 
 /// Namespaces whose Services have an address. There is nearly always one, which needs no allocation.
@@ -138,6 +147,11 @@ impl Holders {
     /// Whether another namespace had the address first.
     pub(super) fn is_foreign_to(&self, namespace: &str) -> bool {
         *self.owner != *namespace
+    }
+
+    /// Whether an object of the namespace has the address.
+    fn include(&self, namespace: &str) -> bool {
+        *self.owner == *namespace || self.others.contains_key(namespace)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::api::store::{Dirty, Objects, ServiceKey};
 #[test]
 fn what_another_load_balancer_publishes_goes_only_to_those_who_ask_for_it() {
     let of_others = |class: &str| {
-        let given = service("other", "web", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
+        let given = service("shop", "old", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
         given.replace("loadBalancerClass: sheave.dev/l4, ", class)
     };
     for class in ["", "loadBalancerClass: example.com/lb, "] {
@@ -52,6 +52,33 @@ fn a_waiting_service_gets_what_another_load_balancer_no_longer_publishes() {
     let mut projector = managed();
     assert_eq!(problems(&all(&mut projector, &objects)), ["Service shop/web NoAddress "]);
     add(&mut objects, &[&published.replace("203.0.113.0", "198.51.100.1")]);
+    let other = ServiceKey::new("other", "web");
+    let given = projector.project(&objects, &Dirty::Services([other].into()));
+    assert_eq!((ips(&given, "shop/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
+}
+
+#[test]
+fn what_another_load_balancer_publishes_for_another_namespace_is_refused() {
+    let asking = service("shop", "web", "ports: [{port: 80}], loadBalancerIP: 203.0.113.0", "");
+    let of_others = service("other", "web", "ports: [{port: 80}]", &status(&["203.0.113.0"]));
+    let of_others = of_others.replace("sheave.dev/l4", "example.com/lb");
+    let mut objects = objects(&[POOL, &of_others, &asking]);
+    let mut projector = managed();
+    let refused = all(&mut projector, &objects);
+    assert!(ips(&refused, "shop/web").is_empty());
+    assert_eq!(problems(&refused), ["Service shop/web NoAddress spec.loadBalancerIP"]);
+    let message = &refused.problems[0].message;
+    for part in ["203.0.113.0 is published by another load balancer", "AddressPool main", "it is not served"]
+    {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(!message.contains("other/web"), "it is told that another namespace has it, not which: {message}");
+
+    let mut consenting = objects.clone();
+    add(&mut consenting, &[&POOL.replace("/30]", "/30], sharing: Cluster")]);
+    assert_eq!(ips(&all(&mut managed(), &consenting), "shop/web"), ["203.0.113.0"]);
+
+    add(&mut objects, &[&of_others.replace("203.0.113.0", "198.51.100.1")]);
     let other = ServiceKey::new("other", "web");
     let given = projector.project(&objects, &Dirty::Services([other].into()));
     assert_eq!((ips(&given, "shop/web"), problems(&given).len()), (vec!["203.0.113.0".to_owned()], 0));
