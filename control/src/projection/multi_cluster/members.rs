@@ -213,18 +213,24 @@ pub(super) fn labelled_members<'a>(
     })
 }
 
-/// The clusters of a MultiClusterService with the numbers of their endpoints. What the projection leaves out does not count: a gateway
-/// sends nothing there.
+/// The clusters of a MultiClusterService with the numbers of their endpoints of its families. What the projection leaves out does not count:
+/// a gateway sends nothing there.
 pub(in crate::projection) fn count_endpoints(
     input: FrontendInput<'_>,
     fleet: &MultiClusterPlan,
 ) -> Vec<MemberClusterStatus> {
     let members: BTreeMap<&str, &ClusterMember> =
         fleet.members.iter().map(|member| (&*member.cluster, member)).collect();
+    let FrontendInput { plan, allocated, .. } = input;
+    let has = move |family| allocated.addresses.iter().any(|ip| Family::of(*ip) == family);
+    let families =
+        Family::ALL.into_iter().filter(move |family| plan.families.wanted.contains(family) || has(*family));
     let counted = fleet.status.clusters.iter().map(|status| {
         let mut counter = EndpointCounter::default();
         if let Some(member) = members.get(&*status.name) {
-            for (port, family) in input.plan.ports.iter().flat_map(|port| Family::ALL.map(|it| (port, it))) {
+            for (port, family) in
+                input.plan.ports.iter().flat_map(|port| families.clone().map(move |it| (port, it)))
+            {
                 let loops = input.loops(port.protocol);
                 endpoints::observe(member, family, port, input.context, loops, &mut counter);
             }

@@ -46,6 +46,25 @@ fn every_cluster_is_a_backend_of_its_own() {
     assert_eq!(projector.status(&key()).unwrap().ingress.len(), 1);
 }
 
+/// A gateway sends nothing to an address of a family that the Service does not have.
+#[test]
+fn endpoints_of_another_family_do_not_count() {
+    let v6 = |cluster: &str, slice: &str| {
+        work(cluster, slice, &["'2001:db8::7'"]).replace("addressType: IPv4", "addressType: IPv6")
+    };
+    let [a, _] = both();
+    let counts = |template: &str| {
+        let objects = fleet(&[template, &mcs("", ""), &a, &v6("m1", "c"), &v6("m2", "b")]);
+        let mut projector = Projector::new(fleet_options());
+        projector.project(&objects, &Dirty::Everything);
+        let status = projector.fleet_status(&key()).unwrap();
+        status.clusters.iter().map(|it| (it.ready, it.total, it.lack.is_some())).collect::<Vec<_>>()
+    };
+    let of = |families: &str| TEMPLATE.replace("ports:", &format!("ipFamilies: [{families}], ports:"));
+    assert_eq!(counts(&of("IPv4")), [(1, 2, false), (0, 0, true)]);
+    assert_eq!(counts(&of("IPv4, IPv6")), [(2, 3, false), (1, 1, false)]);
+}
+
 #[test]
 fn types_decide_whether_it_is_ours() {
     let of = |types: &str| with(&mcs("", "").replace("types: [LoadBalancer]", &format!("types: [{types}]")));
