@@ -1,5 +1,7 @@
 //! Status of a Gateway.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
@@ -32,6 +34,13 @@ pub struct DesiredGateway {
     announcement: Announcement,
 }
 
+/// The addresses for which the status has room: the lowest of each family, of which neither takes more than half of the room from the other.
+fn within_room(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
+    let of = |is_v4: bool| addresses.iter().copied().filter(move |ip| ip.is_ipv4() == is_v4);
+    let v6 = of(false).count().min(MOST_ADDRESSES - of(true).count().min(MOST_ADDRESSES / 2));
+    of(true).take(MOST_ADDRESSES - v6).chain(of(false).take(v6))
+}
+
 impl DesiredGateway {
     /// The desired status of a Gateway that this installation implements. `live` has what is known of its frontends.
     pub fn new(gateway: &Gateway, standard: GatewayConditions, live: &DesiredStatus) -> Self {
@@ -40,7 +49,7 @@ impl DesiredGateway {
         if let Some(programmed) = programmed {
             all.extend(conditions::gateway_conditions(live, &programmed, serves_any(&listeners)));
         }
-        let addresses = addresses.into_iter().take(MOST_ADDRESSES).map(GatewayAddress::of);
+        let addresses = within_room(&addresses).map(GatewayAddress::of);
         Self {
             generation: gateway.metadata.generation,
             conditions: all,
@@ -166,4 +175,28 @@ pub(super) fn urgency(gateway: &Gateway, desired: &DesiredGateway) -> Urgency {
     let (conditions, listeners) = (desired.conditions(before), desired.listeners(before));
     let conditions = if conditions.stands() { Urgency::Settled } else { conditions.urgency() };
     more_urgent(fields, more_urgent(conditions, listeners.urgency()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_addresses_the_status_has_both_families() {
+        let addresses = |v4: u8, v6: u16| -> Vec<IpAddr> {
+            let of_v4 = (0..v4).map(|host| IpAddr::from([192, 0, 2, host]));
+            of_v4.chain((0..v6).map(|host| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host]))).collect()
+        };
+        for ((v4, v6), expected) in [
+            ((20, 20), (8, 8)),
+            ((20, 3), (13, 3)),
+            ((3, 20), (3, 13)),
+            ((20, 0), (16, 0)),
+            ((0, 20), (0, 16)),
+            ((2, 2), (2, 2)),
+        ] {
+            let within: Vec<IpAddr> = within_room(&addresses(v4, v6)).collect();
+            assert_eq!(within, addresses(expected.0, expected.1), "{v4} and {v6}");
+        }
+    }
 }
