@@ -1,9 +1,11 @@
-//! Announces addresses until it is ended, and prints what happens: `announce [--adopt] [--probe] [--once] ADDRESS...`.
+//! Announces addresses until it is ended, and prints what happens: `announce [--adopt] [--probe] [--once] [--lasting] ADDRESS...`. With `--once` it
+//! ends when the kernel has them, and with `--lasting` they stay for half a minute.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use sheave_announce::{Layer2, Layer2Options};
+use sheave_announce::{Announced, Layer2, Layer2Event, Layer2Options};
 use tokio::time::{MissedTickBehavior, interval};
 
 #[tokio::main(flavor = "current_thread")]
@@ -11,13 +13,30 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (flags, addresses): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
     let has = |flag: &str| flags.iter().any(|present| present == flag);
-    let mut layer2 = Layer2::open(Layer2Options::default()).await?;
+    let mut options = Layer2Options::default();
+    if has("--lasting") {
+        options.lifetime = Duration::from_secs(30);
+    }
+    let mut layer2 = Layer2::open(options).await?;
     layer2.begin(has("--adopt"));
+    let mut awaited = BTreeSet::new();
     for address in &addresses {
         let ip: IpAddr = address.parse()?;
-        println!("{:?}", layer2.announce(ip, &[], has("--probe"))?);
+        let announced = layer2.announce(ip, &[], has("--probe"))?;
+        println!("{announced:?}");
+        if let Announced::Soon(_) = announced {
+            awaited.insert(ip);
+        }
     }
     if has("--once") {
+        // The kernel may take longer than it is waited for.
+        while !awaited.is_empty() {
+            match layer2.next_event().await {
+                Layer2Event::Announced { ip } => drop(awaited.remove(&ip)),
+                Layer2Event::Failed(error) => return Err(error.into()),
+                event => println!("{event:?}"),
+            }
+        }
         layer2.detach();
         return Ok(());
     }

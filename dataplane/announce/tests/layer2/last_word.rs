@@ -152,7 +152,7 @@ fn who_probes_is_told_by_the_process_that_has_the_address() {
 fn the_kernel_answers_between_a_process_and_its_successor() {
     let network = Network::new(2);
     let [host, client] = network.machines.as_slice() else { unreachable!() };
-    process(host, &["--once", V4, V6]).finish().expect_success();
+    process(host, &["--once", "--lasting", V4, V6]).finish().expect_success();
     both().into_iter().for_each(|ip| finds(client, ip, &mac(host, "eth0")));
     assert!(!is_suppressed(host));
 }
