@@ -252,9 +252,10 @@ impl Announcing {
     /// Waits until the announcer has opened what it needs, while another process on this node still announces: the kernel may take longer for it than
     /// other gateways wait for a heartbeat.
     pub(super) async fn prepared(&mut self) {
-        if let Some(announcer) = &self.prepared
-            && tokio::time::timeout(PREPARATION, announcer.ready()).await.is_err()
-        {
+        let Some(announcer) = &self.prepared else { return };
+        let ready = tokio::time::timeout(PREPARATION, announcer.ready()).await;
+        // One that has failed would take what the other process hands over to its end.
+        if ready.is_err() || announcer.status().failure.is_some() {
             self.prepared = None;
         }
     }
