@@ -23,6 +23,7 @@ use crate::layer2::AnnounceError;
 use crate::layer2::kernel_address::{identity, lend};
 use crate::layer2::links::{Links, Subnet, containing};
 use crate::layer2::netlink::{BATCH, Requests};
+use crate::layer2::pace::Pace;
 use crate::layer2::settings::in_force;
 
 /// How many addresses are renewed in a second. Each is 0.2 ms of work for FRR, whatever its number.
@@ -78,6 +79,8 @@ pub(crate) struct Routed {
     links: Links,
     /// Until when the kernel keeps each address.
     held: BTreeMap<IpAddr, Instant>,
+    /// How long the kernel takes for a change.
+    pace: Pace,
 }
 
 impl Routed {
@@ -93,8 +96,8 @@ impl Routed {
             links.number(&interface.name).ok_or_else(missing)
         };
         let (announced, shutdown) = (number(&interfaces.announced)?, number(&interfaces.shutdown)?);
-        let mut routed =
-            Self { requests, announced, shutdown, phase: BgpPhase::Announced, held: BTreeMap::new(), links };
+        let (phase, pace) = (BgpPhase::Announced, Pace::new(Instant::now()));
+        let mut routed = Self { requests, announced, shutdown, phase, held: BTreeMap::new(), links, pace };
         for link in [announced, shutdown] {
             if let Err(error) = routed.requests.change(no_own_addresses(link), 0) {
                 // A kernel without IPv6.
@@ -162,7 +165,7 @@ impl Routed {
     pub(crate) fn set_phase(&mut self, phase: BgpPhase) -> io::Result<()> {
         if phase == BgpPhase::Shutdown {
             let all: Vec<IpAddr> = self.held.keys().copied().collect();
-            let lifetime = lifetime(all.len());
+            let lifetime = self.lifetime(all.len());
             self.add(&all, &[self.shutdown], lifetime);
         }
         self.phase = phase;
@@ -206,7 +209,7 @@ impl Routed {
 
     /// Puts addresses on the interface, or renews them; returns those that the kernel does not take.
     fn renew(&mut self, addresses: &[IpAddr], all: usize) -> Vec<AnnounceError> {
-        let lifetime = lifetime(all);
+        let lifetime = self.lifetime(all);
         let end = Instant::now() + lifetime;
         let links: &[u32] = match self.phase {
             BgpPhase::Announced => &[self.announced],
@@ -224,8 +227,18 @@ impl Routed {
     }
 
     fn add(&mut self, addresses: &[IpAddr], links: &[u32], lifetime: Duration) -> Vec<(IpAddr, io::Error)> {
+        let begun = Instant::now();
         let add = |ip, link| RouteNetlinkMessage::NewAddress(address_message(ip, link, lifetime));
-        self.change(addresses, links, NLM_F_CREATE | NLM_F_REPLACE, add)
+        let failed = self.change(addresses, links, NLM_F_CREATE | NLM_F_REPLACE, add);
+        self.pace.note(addresses.len() * links.len(), begun.elapsed(), Instant::now());
+        failed
+    }
+
+    /// How long the kernel keeps an address that is not renewed, of so many. Where changes take long, a round of renewals does, too. The interfaces end
+    /// with the process, so that a longer time is one for a process that hangs.
+    fn lifetime(&mut self, addresses: usize) -> Duration {
+        let links = if self.phase == BgpPhase::Announced { 1 } else { 2 };
+        lifetime(addresses).max(self.pace.rounds(addresses * links, Instant::now()))
     }
 
     fn remove(&mut self, addresses: &[IpAddr], links: &[u32]) {
@@ -257,7 +270,7 @@ impl Routed {
     }
 }
 
-/// How long the kernel keeps an address that is not renewed.
+/// How long the kernel keeps an address that is not renewed, where it changes them at once.
 fn lifetime(addresses: usize) -> Duration {
     let interval = addresses.div_ceil(PER_SECOND).max(1) as u64;
     Duration::from_secs(interval * RENEWALS)

@@ -27,7 +27,7 @@ mod kernel_changes;
 pub(crate) mod links;
 pub(crate) mod netlink;
 mod nftables;
-mod pace;
+pub(crate) mod pace;
 pub(crate) mod packets;
 mod renewals;
 pub(crate) mod settings;
@@ -39,12 +39,12 @@ use announcement::{Announcement, Lifetime, Manner, Step, Verdict, Why};
 pub use event::{AnnounceError, Announced, ConflictAnswer, Layer2Event};
 pub use frame::MacAddress;
 use frame::{Asker, Statement, announcements, answer, probe};
-use kernel_answers::{KernelAnswers, Silenced};
+use kernel_answers::KernelAnswers;
 use kernel_changes::KernelChanges;
 use links::{Links, Subnet, containing};
 use netlink::{Notifications, Requests};
 use nftables::Nftables;
-use pace::Pace;
+use pace::{LONGEST, Pace, ROUNDS};
 use packets::{Packets, Received, Watched, family};
 use renewals::Renewals;
 pub use settings::SettingWarning;
@@ -52,10 +52,6 @@ use survey::Survey;
 
 /// After all addresses were announced because of another gateway, or others were asked, they have this time to answer.
 const RIVAL_PAUSE: Duration = Duration::from_millis(200);
-
-/// The longest that an address is given, however long renewals take. nftables keeps the kernel of a process that is dead silent for 40 s at the
-/// least (`kernel_answers`).
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// How addresses are announced.
 #[derive(Clone, Copy, Debug)]
@@ -199,14 +195,25 @@ impl Layer2 {
         let left = |ends: Instant| ends.saturating_duration_since(now).max(self.manner.lifetime);
         let lifetime = |ends| Lifetime { asked: now, time: left(ends) };
         self.adopted = self.links.ours().map(|one| ((one.ip, one.link), lifetime(one.ends))).collect();
+        self.note_former_pace(now);
         if adopt {
             self.strays_until = Some(now + self.manner.lifetime.max(LONGEST));
             self.refresh();
         } else {
             self.release_adopted();
         }
-        // After that, so that the kernel does not answer for what was left.
-        self.kernel_answers.suppress(Silenced::default(), now);
+        // After that, so that the kernel does not answer for what was left: what it has not taken off yet may be another gateway's by now.
+        self.watch_due = Some(now);
+        self.watch(now);
+    }
+
+    /// Takes in how long changes took the process before this one: it gave its addresses three rounds of renewals. Without that the first of them
+    /// would be given too little, and the second round comes too late.
+    fn note_former_pace(&mut self, now: Instant) {
+        let longest = self.adopted.values().map(|lifetime| lifetime.time).max();
+        if let Some(longest) = longest.filter(|time| *time > self.manner.lifetime) {
+            self.pace.note(ROUNDS as usize * self.adopted.len(), longest, now);
+        }
     }
 
     /// Follows what others change on the machine, until this is dropped. Cancel safe.

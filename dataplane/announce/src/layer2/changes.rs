@@ -18,7 +18,7 @@ use super::links::{Change, Subnet, containing};
 use super::netlink::Notified;
 use super::renewals::Renewed;
 use super::survey::Found;
-use super::{AnnounceError, LONGEST, Layer2, Layer2Event, settings};
+use super::{AnnounceError, Layer2, Layer2Event, settings};
 
 /// An address counts as gone this much before its time: the kernel is a fiftieth of a second early
 /// (ADDRCONF_TIMER_FUZZ_MINUS in net/addrconf.h), and what was true when it was checked has to be true a moment later.
@@ -68,9 +68,7 @@ impl Layer2 {
     /// dead process silent, it is to have the addresses no longer than at the least.
     fn set_lifetime(&mut self, now: Instant) -> Duration {
         let least = self.manner.lifetime;
-        let rounds = self.pace.of(self.round.max(self.announcements.len()), now).saturating_mul(3);
-        // The kernel counts in whole seconds.
-        let rounds = Duration::from_secs(rounds.min(LONGEST).as_millis().div_ceil(1000) as u64);
+        let rounds = self.pace.rounds(self.round.max(self.announcements.len()), now);
         let lifetime = if self.kernel_speaks { least } else { least.max(rounds) };
         self.kernel_changes.set_lifetime(lifetime);
         lifetime
@@ -296,6 +294,10 @@ impl Layer2 {
         self.kernel_changes.cancel(addresses);
         let ours = addresses.iter().copied().filter(|&(ip, link)| !self.links.foreign_on(ip, link));
         self.kernel_changes.take_off(ours.collect());
+        if !addresses.is_empty() {
+            // Until they are off.
+            self.watch_due = Some(Instant::now());
+        }
     }
 
     /// Removes what an earlier process had elsewhere; what is left of the time of the address if it had it at all.
@@ -355,10 +357,7 @@ impl Layer2 {
             announced || self.adopted.contains_key(&(*ip, *link))
         };
         let strays: Vec<(IpAddr, u32)> = ours.into_iter().filter(|place| !wanted(place)).collect();
-        if !strays.is_empty() {
-            self.leave(&strays);
-            self.watch_due = Some(Instant::now());
-        }
+        self.leave(&strays);
     }
 
     /// Takes over what a survey has found, and what was notified since it began. Returns the links that frames can be sent out of since.
@@ -475,8 +474,9 @@ impl Layer2 {
         gone
     }
 
-    /// Tries again to put announced addresses on links that have not taken them.
+    /// Tries again to put announced addresses on links that have not taken them, and to survey the machine.
     pub(crate) fn complete(&mut self) {
+        self.survey.retry();
         for ip in self.announcements.keys().copied().collect::<Vec<_>>() {
             self.place(ip);
         }

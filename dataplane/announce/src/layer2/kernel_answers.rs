@@ -18,8 +18,8 @@ use super::nftables::{Handle, Place, Table, Tables};
 
 /// Lifetime of the kernel's silence after the end of the process: longer than it has the addresses, and not for good, because somebody
 /// else may use them on this machine later.
-const TIMEOUT: Duration = Duration::from_mins(1);
-/// How often that begins anew. Between, a process that is killed has at least the difference left.
+const TIMEOUT: Duration = Duration::from_secs(90);
+/// How often that begins anew, in any case within one and a half of these. Between, a process that is killed has at least the difference left.
 const RENEWAL: Duration = Duration::from_secs(20);
 /// Time that the end of the process leaves to a transaction that has not been committed.
 const LAST_TRANSACTION: Duration = Duration::from_millis(500);
@@ -87,7 +87,9 @@ impl KernelAnswers {
 
     /// Keeps the kernel from answering for these alone, soon.
     pub(super) fn suppress(&mut self, wanted: Silenced, now: Instant) {
-        self.due = wanted.iter().any(|places| !places.is_empty()).then_some(now + RENEWAL);
+        // A request for a change is none for a renewal.
+        let due = self.due.filter(|due| now < *due).unwrap_or(now + RENEWAL);
+        self.due = wanted.iter().any(|places| !places.is_empty()).then_some(due);
         self.shared.lock().wanted = Some(wanted);
         if let Some(wake) = &self.wake {
             // It is full where the thread has not taken the last request yet.
@@ -200,7 +202,7 @@ impl Kept {
         }
         let all: Vec<Place> = self.places.iter().copied().collect();
         let now = Instant::now();
-        if self.made.is_some() && now < self.renewed + RENEWAL {
+        if self.made.is_some() && now < self.renewed + RENEWAL / 2 {
             let gone: Vec<Place> = before.difference(&self.places).copied().collect();
             let new: Vec<Place> = self.places.difference(&before).copied().collect();
             match tables.change(self.table, &gone, &new) {

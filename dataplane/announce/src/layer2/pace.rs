@@ -3,6 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+/// How many rounds of renewals an address outlives.
+pub(crate) const ROUNDS: u32 = 3;
+/// The longest that an address is given, however long renewals take. nftables keeps the kernel of a process that is dead silent for 60 s at the
+/// least (`kernel_answers`).
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// Changes of such a time are taken together: one that waited by chance says little of a whole round.
 const TOGETHER: Duration = Duration::from_secs(1);
 /// The slowest of these times counts for so long at the least, and for twice as long at most.
@@ -10,7 +15,7 @@ const LATELY: Duration = Duration::from_mins(1);
 
 /// What was measured.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Changes of the present time, how long they took, and when it began.
     changes: u32,
     took: Duration,
@@ -21,22 +26,28 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self { changes: 0, took: Duration::ZERO, since: now, slowest: [Duration::ZERO; 2], minute: now }
     }
 
     /// Takes in how long so many changes took, one after the other.
-    pub(super) fn note(&mut self, changes: usize, took: Duration, now: Instant) {
+    pub(crate) fn note(&mut self, changes: usize, took: Duration, now: Instant) {
         self.forget(now);
         self.changes = self.changes.saturating_add(u32::try_from(changes).unwrap_or(u32::MAX));
         self.took += took;
     }
 
     /// How long so many changes take, one after the other, if that is as slow as it lately was.
-    pub(super) fn of(&mut self, changes: usize, now: Instant) -> Duration {
+    fn of(&mut self, changes: usize, now: Instant) -> Duration {
         self.forget(now);
         let slowest = self.slowest.into_iter().fold(self.mean(), Duration::max);
         slowest.saturating_mul(u32::try_from(changes).unwrap_or(u32::MAX))
+    }
+
+    /// How long something lives that outlives three rounds of so many changes, in whole seconds as the kernel counts, 30 s at most.
+    pub(crate) fn rounds(&mut self, changes: usize, now: Instant) -> Duration {
+        let rounds = self.of(changes, now).saturating_mul(ROUNDS).min(LONGEST);
+        Duration::from_secs(rounds.as_millis().div_ceil(1000) as u64)
     }
 
     fn mean(&self) -> Duration {

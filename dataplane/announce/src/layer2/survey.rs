@@ -41,6 +41,8 @@ pub(super) struct Survey {
     lifetime: Duration,
     shared: Arc<SurveyResult>,
     under_way: bool,
+    /// The last one failed, and none was asked for since.
+    failed: bool,
     /// Asked for since it began, so that another one follows.
     again: bool,
     /// Notifications since it began, which may be newer than what it finds.
@@ -57,7 +59,14 @@ struct SurveyResult {
 impl Survey {
     /// `lifetime` is the longest of an address of ours.
     pub(super) fn new(lifetime: Duration) -> Self {
-        Self { lifetime, shared: Arc::default(), under_way: false, again: false, since: Vec::new() }
+        Self {
+            lifetime,
+            shared: Arc::default(),
+            under_way: false,
+            failed: false,
+            again: false,
+            since: Vec::new(),
+        }
     }
 
     /// Has the machine surveyed soon, in the network namespace of the runtime.
@@ -66,7 +75,7 @@ impl Survey {
         if self.under_way {
             return;
         }
-        self.under_way = true;
+        (self.under_way, self.failed) = (true, false);
         let (shared, lifetime) = (Arc::clone(&self.shared), self.lifetime);
         tokio::task::spawn_blocking(move || {
             let found = Found::read(lifetime);
@@ -92,11 +101,18 @@ impl Survey {
     pub(super) fn take(&mut self) -> Option<io::Result<(Found, Vec<RouteNetlinkMessage>)>> {
         let found = self.shared.found.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let since = std::mem::take(&mut self.since);
-        self.under_way = false;
+        (self.under_way, self.failed) = (false, found.is_err());
         if std::mem::take(&mut self.again) {
             self.ask();
         }
         Some(found.map(|found| (found, since)))
+    }
+
+    /// Has the machine surveyed again if the last survey failed: notifications that it stood for are lost.
+    pub(super) fn retry(&mut self) {
+        if self.failed {
+            self.ask();
+        }
     }
 
     /// Waits until there may be a result. Cancel safe.
