@@ -26,6 +26,9 @@ const WINDOW: Duration = Duration::from_millis(100);
 /// Time that the end of the process leaves to what is still to be taken off. The rest ends with its lifetime.
 const LAST_REMOVALS: Duration = Duration::from_secs(1);
 
+/// Pause after a removal that the kernel has not answered.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// How an address is put on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
@@ -148,15 +151,26 @@ impl SharedChanges {
         }
     }
 
+    /// Notes that addresses were taken off. Where the kernel has not answered (`sent`), it may have them yet, and they are asked for again in a moment:
+    /// meanwhile they count as [still on](KernelChanges::still_on).
+    fn taken_off(&self, sent: bool) {
+        let mut queue = self.queue();
+        let addresses = std::mem::take(&mut queue.removing);
+        if sent || queue.ended {
+            queue.removed = true;
+            return;
+        }
+        queue.removals.extend(addresses);
+        drop(self.changed.wait_timeout_while(queue, AGAIN, |queue| !queue.ended));
+    }
+
     fn work(&self, requests: &mut Requests, renewals: &Forgetting) {
         while let Some(work) = self.next() {
             match work {
                 Work::Remove(addresses) => {
                     renewals.forget(addresses.iter().map(|(ip, _)| *ip));
-                    take_off(&addresses, requests);
-                    let mut queue = self.queue();
-                    queue.removing.clear();
-                    queue.removed = true;
+                    let sent = take_off(&addresses, requests);
+                    self.taken_off(sent);
                 }
                 Work::Add(addition, time) => {
                     let outcome = put_on(addition, time, requests);
@@ -171,13 +185,17 @@ impl SharedChanges {
     }
 }
 
-/// One that is not there is no error.
-fn take_off(addresses: &[(IpAddr, u32)], requests: &mut Requests) {
+/// Returns whether the kernel has answered. One that is not there is no error.
+fn take_off(addresses: &[(IpAddr, u32)], requests: &mut Requests) -> bool {
     match requests.change_all(addresses.iter().map(|&(ip, link)| removal(ip, link)).collect(), 0) {
         // The link or the address is gone, which a notification reports as well.
         Ok(failed) => failed.iter().for_each(|(_, error)| debug!(%error, "an address cannot be taken off")),
-        Err(error) => warn!(%error, "addresses cannot be taken off"),
+        Err(error) => {
+            warn!(%error, "addresses cannot be taken off; trying again");
+            return false;
+        }
     }
+    true
 }
 
 fn put_on(addition: Addition, time: Duration, requests: &mut Requests) -> Outcome {
@@ -361,6 +379,21 @@ mod tests {
         changes.put_on(addition(2, 4));
         let done: Vec<String> = std::iter::from_fn(|| next(&changes)).collect();
         assert_eq!(done, ["remove 2", "add 192.0.2.1 1", "add 192.0.2.3 3", "add 192.0.2.2 4"]);
+    }
+
+    #[test]
+    fn what_could_not_be_taken_off_stays_to_be() {
+        let mut changes = KernelChanges::of(Arc::default());
+        changes.take_off(vec![(ip(1), 1), (ip(2), 1)]);
+        let taken = |sent: bool| {
+            assert!(
+                matches!(changes.shared.queue().take_next(Instant::now()), Some(Work::Remove(all)) if all.len() == 2)
+            );
+            changes.shared.taken_off(sent);
+            (changes.still_on().len(), changes.take_removed())
+        };
+        assert_eq!(taken(false), (2, false));
+        assert_eq!(taken(true), (0, true));
     }
 
     #[test]
