@@ -211,11 +211,7 @@ impl Routed {
     fn renew(&mut self, addresses: &[IpAddr], all: usize) -> Vec<AnnounceError> {
         let lifetime = self.lifetime(all);
         let end = Instant::now() + lifetime;
-        let links: &[u32] = match self.phase {
-            BgpPhase::Announced => &[self.announced],
-            BgpPhase::Shutdown | BgpPhase::Withdrawn => &[self.announced, self.shutdown],
-        };
-        let failed = self.add(addresses, links, lifetime);
+        let failed = self.add(addresses, &self.links_in_use(), lifetime);
         let interface = self.links.name(self.announced);
         let failures = failed.into_iter().map(|(ip, source)| {
             self.held.remove(&ip);
@@ -237,8 +233,16 @@ impl Routed {
     /// How long the kernel keeps an address that is not renewed, of so many. Where changes take long, a round of renewals does, too. The interfaces end
     /// with the process, so that a longer time is one for a process that hangs.
     fn lifetime(&mut self, addresses: usize) -> Duration {
-        let links = if self.phase == BgpPhase::Announced { 1 } else { 2 };
-        lifetime(addresses).max(self.pace.rounds(addresses * links, Instant::now()))
+        let changes = addresses * self.links_in_use().len();
+        least_lifetime(addresses).max(self.pace.rounds(changes, Instant::now()))
+    }
+
+    /// The links that have the addresses in this phase.
+    fn links_in_use(&self) -> Vec<u32> {
+        match self.phase {
+            BgpPhase::Announced => vec![self.announced],
+            BgpPhase::Shutdown | BgpPhase::Withdrawn => vec![self.announced, self.shutdown],
+        }
     }
 
     fn remove(&mut self, addresses: &[IpAddr], links: &[u32]) {
@@ -271,7 +275,7 @@ impl Routed {
 }
 
 /// How long the kernel keeps an address that is not renewed, where it changes them at once.
-fn lifetime(addresses: usize) -> Duration {
+fn least_lifetime(addresses: usize) -> Duration {
     let interval = addresses.div_ceil(PER_SECOND).max(1) as u64;
     Duration::from_secs(interval * RENEWALS)
 }
@@ -351,7 +355,7 @@ mod tests {
 
     #[test]
     fn many_addresses_are_renewed_less_often_and_live_longer() {
-        let seconds = |addresses| lifetime(addresses).as_secs();
+        let seconds = |addresses| least_lifetime(addresses).as_secs();
         assert_eq!([0, 1, 100, 101, 1000].map(seconds), [3, 3, 3, 6, 30]);
     }
 }

@@ -44,7 +44,7 @@ use kernel_changes::KernelChanges;
 use links::{Links, Subnet, containing};
 use netlink::{Notifications, Requests};
 use nftables::Nftables;
-use pace::{LONGEST, Pace, ROUNDS};
+use pace::{LONGEST, Pace};
 use packets::{Packets, Received, Watched, family};
 use renewals::Renewals;
 pub use settings::SettingWarning;
@@ -195,7 +195,12 @@ impl Layer2 {
         let left = |ends: Instant| ends.saturating_duration_since(now).max(self.manner.lifetime);
         let lifetime = |ends| Lifetime { asked: now, time: left(ends) };
         self.adopted = self.links.ours().map(|one| ((one.ip, one.link), lifetime(one.ends))).collect();
-        self.note_former_pace(now);
+        // Without that the first renewals would give too little, and the second round comes too late.
+        if let Some(longest) = self.adopted.values().map(|lifetime| lifetime.time).max()
+            && longest > self.manner.lifetime
+        {
+            self.pace.note_lifetime(self.adopted.len(), longest, now);
+        }
         if adopt {
             self.strays_until = Some(now + self.manner.lifetime.max(LONGEST));
             self.refresh();
@@ -203,17 +208,7 @@ impl Layer2 {
             self.release_adopted();
         }
         // After that, so that the kernel does not answer for what was left: what it has not taken off yet may be another gateway's by now.
-        self.watch_due = Some(now);
-        self.watch(now);
-    }
-
-    /// Takes in how long changes took the process before this one: it gave its addresses three rounds of renewals. Without that the first of them
-    /// would be given too little, and the second round comes too late.
-    fn note_former_pace(&mut self, now: Instant) {
-        let longest = self.adopted.values().map(|lifetime| lifetime.time).max();
-        if let Some(longest) = longest.filter(|time| *time > self.manner.lifetime) {
-            self.pace.note(ROUNDS as usize * self.adopted.len(), longest, now);
-        }
+        self.watch_at_once(now);
     }
 
     /// Follows what others change on the machine, until this is dropped. Cancel safe.
@@ -632,11 +627,15 @@ impl Layer2 {
         self.events.push_back(Layer2Event::Conflict { ip, mac, interface, answer });
     }
 
-    /// Makes the filters anew when what matters has changed, and then keeps the kernel from answering.
+    /// Does [`watch_at_once`](Self::watch_at_once) when what matters has changed.
     fn watch(&mut self, now: Instant) {
-        if self.watch_due.is_none_or(|due| now < due) {
-            return;
+        if self.watch_due.is_some_and(|due| due <= now) {
+            self.watch_at_once(now);
         }
+    }
+
+    /// Makes the filters anew, and then keeps the kernel from answering.
+    fn watch_at_once(&mut self, now: Instant) {
         let mut watched = [Watched::default(); 2];
         let mut answered = [BTreeSet::new(), BTreeSet::new()];
         // This process answers for them no more, and the kernel is not to either.
@@ -663,9 +662,7 @@ impl Drop for Layer2 {
     fn drop(&mut self) {
         self.kernel_changes.end();
         if self.kernel_changes.take_removed() {
-            let now = Instant::now();
-            self.watch_due = Some(now);
-            self.watch(now);
+            self.watch_at_once(Instant::now());
         }
     }
 }

@@ -238,7 +238,7 @@ fn addresses_live_until_a_slow_kernel_has_renewed_them() {
     assert_eq!(now_fenced, [0, fenced[1], fenced[2]]);
 }
 
-/// What a process that crashed had may be another gateway's by now.
+/// Another gateway may own the addresses of a process that crashed.
 #[test]
 fn the_kernel_answers_for_nothing_that_it_has_yet_to_take_off() {
     let (switch, folder) = (Host::new("switch"), tempfile::tempdir().unwrap());

@@ -137,10 +137,8 @@ impl Layer2 {
             on.extend(links_of(&announcement).into_iter().map(|link| (*ip, link)));
         }
         self.take_off(&on);
-        let now = Instant::now();
-        self.watch_due = Some(now);
         // The process may end before it waits for anything.
-        self.watch(now);
+        self.watch_at_once(Instant::now());
     }
 
     /// Has the kernel put an address on links, unless it is somebody else's on this machine.
@@ -291,13 +289,14 @@ impl Layer2 {
 
     /// Has the kernel take addresses off links, but for those that are somebody else's.
     fn leave(&mut self, addresses: &[(IpAddr, u32)]) {
+        if addresses.is_empty() {
+            return;
+        }
         self.kernel_changes.cancel(addresses);
         let ours = addresses.iter().copied().filter(|&(ip, link)| !self.links.foreign_on(ip, link));
         self.kernel_changes.take_off(ours.collect());
-        if !addresses.is_empty() {
-            // Until they are off.
-            self.watch_due = Some(Instant::now());
-        }
+        // Until they are off.
+        self.watch_due = Some(Instant::now());
     }
 
     /// Removes what an earlier process had elsewhere; what is left of the time of the address if it had it at all.
@@ -462,10 +461,7 @@ impl Layer2 {
             let new: Vec<u32> = links.into_iter().filter(|link| !before.contains(link)).collect();
             announcement.links.retain(|link| !gone.contains(link));
             announcement.pending.retain(|link, _| !gone.contains(link));
-            if !gone.is_empty() {
-                self.watch_due = Some(Instant::now());
-                self.leave(&gone.iter().map(|&link| (ip, link)).collect::<Vec<_>>());
-            }
+            self.leave(&gone.iter().map(|&link| (ip, link)).collect::<Vec<_>>());
             error = self.put_on(ip, &mut announcement, &new, Why::Moves);
         } else {
             announcement.links = links;

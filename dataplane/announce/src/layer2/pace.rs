@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// How many rounds of renewals an address outlives.
-pub(crate) const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 3;
 /// The longest that an address is given, however long renewals take. nftables keeps the kernel of a process that is dead silent for 60 s at the
 /// least (`kernel_answers`).
 pub(crate) const LONGEST: Duration = Duration::from_secs(30);
@@ -35,6 +35,11 @@ impl Pace {
         self.forget(now);
         self.changes = self.changes.saturating_add(u32::try_from(changes).unwrap_or(u32::MAX));
         self.took += took;
+    }
+
+    /// Takes in that so many addresses were given this time by another process, for [three rounds](Self::rounds) of their renewals.
+    pub(crate) fn note_lifetime(&mut self, addresses: usize, time: Duration, now: Instant) {
+        self.note(ROUNDS as usize * addresses, time, now);
     }
 
     /// How long so many changes take, one after the other, if that is as slow as it lately was.
