@@ -439,15 +439,16 @@ impl ListenerSet {
         self.listeners.iter().filter(move |(_, listener)| is_steered(listener)).map(|(addr, _)| *addr)
     }
 
-    /// Releases all sockets to the workers, which accept who has connected and then close them. Nobody begins a connection meanwhile: the
+    /// Releases all sockets to the workers, which accept who has connected and then close them. No connection begins meanwhile: the
     /// kernel resets one that is established between the last accept(2) and close(2), although its client believes itself served. A SYN that
     /// is dropped is sent again, and then refused, or answered by the next process.
     pub(crate) fn drain(&mut self) {
         let own =
             self.listeners.iter().flat_map(|(addr, it)| it.binding.sockets().iter().map(|it| (*addr, it)));
         let shared = self.steering.sockets().map(|(addr, _, socket)| (addr, socket));
+        let begun = SourceFilter::begun();
         for (addr, socket) in own.chain(shared).filter(|(addr, _)| addr.protocol == Protocol::Tcp) {
-            if let Err(error) = SourceFilter::begun().attach(socket) {
+            if let Err(error) = begun.attach(socket) {
                 tracing::debug!(listener = %addr, %error, "connections begin until the socket closes");
             }
         }

@@ -127,6 +127,15 @@ fn a_port_that_a_process_of_the_machine_had_is_not_taken_when_it_is_away_for_a_m
     assert_eq!(dataplane.failures().count(), 0);
 }
 
+/// Retries until every frontend is open. A process that another test starts has copies of closed sockets until it executes its program.
+fn until_opened(dataplane: &mut Dataplane, protocol: Protocol) {
+    let begun = Instant::now();
+    while dataplane.failures().count() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{protocol}");
+        dataplane.retry();
+    }
+}
+
 /// A health check server that ends with its Service, for instance.
 #[test]
 fn a_port_that_a_server_of_this_process_had_is_taken_when_that_ends() {
@@ -143,12 +152,7 @@ fn a_port_that_a_server_of_this_process_had_is_taken_when_that_ends() {
     assert_eq!(failed, [(false, "this gateway itself listens there".to_owned())]);
     drop(server);
     dataplane.reserve(BTreeSet::new(), BTreeSet::from([addr.ip()]));
-    let dropped = Instant::now();
-    // A process that another test starts has a copy until it executes its program.
-    while dataplane.failures().count() > 0 {
-        assert!(dropped.elapsed() < Duration::from_secs(20));
-        dataplane.retry();
-    }
+    until_opened(&mut dataplane, Protocol::Tcp);
 }
 
 /// A connected socket, and the port that it uses at this address.
@@ -187,12 +191,7 @@ fn a_port_that_a_connection_of_the_machine_has_is_taken_when_that_ends() {
         assert_eq!(failed.len(), 1, "{protocol}");
         assert!(!failed[0].0 && failed[0].1.contains("ip_local_reserved_ports"), "{protocol}: {failed:?}");
         drop(connection);
-        let dropped = Instant::now();
-        // A process that another test starts has a copy until it executes its program.
-        while dataplane.failures().count() > 0 {
-            assert!(dropped.elapsed() < Duration::from_secs(20), "{protocol}");
-            dataplane.retry();
-        }
+        until_opened(&mut dataplane, protocol);
     }
 }
 

@@ -198,29 +198,33 @@ fn apply(path: &mut KernelPath, active: &mut ActiveTable, frontends: impl IntoIt
     path.tell();
 }
 
-/// Waits until the thread has come so far.
+/// Waits until the thread has come so far, which is told again and again to try again.
 #[track_caller]
 fn until(path: &mut KernelPath, active: &ActiveTable, holds: impl Fn(&KernelPath) -> bool) {
-    let begin = Instant::now();
-    loop {
-        drop(path.refresh(active));
-        drop(path.retry(active, |_| 1));
-        path.tell();
-        if holds(path) {
-            return;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(10), "{:?} {:?}", path.stages, path.failure);
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
+    wait(path, active, |path| drop(path.retry(active, |_| 1)), holds);
 }
 
 /// Waits until the thread has come so far by itself.
 #[track_caller]
 fn until_alone(path: &mut KernelPath, active: &ActiveTable, holds: impl Fn() -> bool) {
+    wait(path, active, |_| (), |_| holds());
+}
+
+#[track_caller]
+fn wait(
+    path: &mut KernelPath,
+    active: &ActiveTable,
+    urge: impl Fn(&mut KernelPath),
+    holds: impl Fn(&KernelPath) -> bool,
+) {
     let begin = Instant::now();
-    while !holds() {
+    loop {
         drop(path.refresh(active));
+        urge(path);
         path.tell();
+        if holds(path) {
+            return;
+        }
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?} {:?}", path.stages, path.failure);
         std::thread::park_timeout(Duration::from_millis(1));
     }

@@ -223,8 +223,7 @@ impl Thread {
     fn run(mut self, requests: &Receiver<Request>) {
         loop {
             // Changes do not wait for flows that are to end.
-            let due = if self.more { Duration::ZERO } else { Duration::MAX };
-            let pause = due.min(self.next_look.saturating_duration_since(Instant::now()));
+            let pause = if self.more { Duration::ZERO } else { self.until_look() };
             match requests.recv_timeout(pause) {
                 Ok(Request::Change(number, change)) => self.change(number, change),
                 Ok(Request::Retry) => self.retry(),
@@ -235,13 +234,17 @@ impl Thread {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.end_more();
-                    if self.next_look <= Instant::now() {
+                    if self.until_look().is_zero() {
                         self.observe();
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    fn until_look(&self) -> Duration {
+        self.next_look.saturating_duration_since(Instant::now())
     }
 
     /// Brings the plan, and the kernel where it has the plan, to the new state.

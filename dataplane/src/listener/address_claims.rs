@@ -92,7 +92,7 @@ impl AddressClaims {
     pub(super) fn probe(&mut self, addr: FrontendAddr, claim: Claim) -> io::Result<()> {
         let probed = open::probe(addr, claim);
         let refused = addr.protocol == Protocol::Tcp && probed.as_ref().is_err_and(is_in_use);
-        if refused && !self.is_served(addr) {
+        if refused && !self.is_known_to_be_served(addr) {
             // What was read earlier may lack a listener that is the cause.
             self.servers.remove(&addr.protocol);
             if !self.is_served(addr) {
@@ -115,6 +115,12 @@ impl AddressClaims {
         }
     }
 
+    /// Whether a server had the address, or might have it, when servers were last read.
+    fn is_known_to_be_served(&mut self, addr: FrontendAddr) -> bool {
+        self.servers.retain(|_, (read, _)| read.elapsed() < SERVERS_KNOWN);
+        self.servers.get(&addr.protocol).is_some_and(|(_, servers)| may_serve(servers.as_ref(), addr))
+    }
+
     /// Whether a server has the address, or may have it.
     fn is_served(&mut self, addr: FrontendAddr) -> bool {
         self.servers.retain(|_, (read, _)| read.elapsed() < SERVERS_KNOWN);
@@ -124,8 +130,13 @@ impl AddressClaims {
             (Instant::now(), servers)
         };
         let (_, servers) = self.servers.entry(addr.protocol).or_insert_with(read);
-        servers.as_ref().is_none_or(|servers| servers.iter().any(|server| addr.is_reached_at(*server)))
+        may_serve(servers.as_ref(), addr)
     }
+}
+
+/// Whether one of these servers has the address; it may be so if they are unknown.
+fn may_serve(servers: Option<&BTreeSet<SocketAddr>>, addr: FrontendAddr) -> bool {
+    servers.is_none_or(|servers| servers.iter().any(|server| addr.is_reached_at(*server)))
 }
 
 /// Number of frontends that may be recorded although all their sockets are closed.

@@ -41,8 +41,11 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Waits until the workers have done everything that they were told.
 fn settle(dataplane: &Dataplane) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    assert!(runtime.block_on(dataplane.answers(PATIENCE)));
+    assert!(wait_for(dataplane.answers(PATIENCE)));
+}
+
+fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(future)
 }
 
 fn tcp_client(to: FrontendAddr) -> TcpStream {
@@ -104,10 +107,7 @@ fn no_client_that_has_connected_is_reset_when_the_gateway_drains() {
                         (0..4).map(|_| scope.spawn(|| ask_in_turn(&addrs, &stop))).collect();
                     let opened = || addrs.iter().map(|addr| counted(&dataplane, *addr).0).sum::<u64>();
                     wait_until("clients are served", || opened() > 100);
-                    let runtime =
-                        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-                    let drained = dataplane.drain(PATIENCE);
-                    assert_eq!(runtime.block_on(drained), Drained::Completely, "{mode:?}");
+                    assert_eq!(wait_for(dataplane.drain(PATIENCE)), Drained::Completely, "{mode:?}");
                     stop.store(true, Ordering::Relaxed);
                     let failed: Vec<_> = clients.into_iter().flat_map(|it| it.join().unwrap()).collect();
                     assert_eq!(failed, Vec::<String>::new(), "{mode:?}");
