@@ -163,16 +163,16 @@ impl Connections {
             by_age.retain(|connection| !connection.task.is_finished());
         }
         let alike = |open: &&OpenConnection| open.source == connection.source && open.is_stranger();
-        let alike_before = by_age.iter().filter(alike).count();
         let is_limited = self.limits_sources && connection.is_stranger();
-        if is_limited && alike_before >= UNAUTHORIZED {
+        let limited = if is_limited { by_age.iter().filter(alike).count() } else { 0 };
+        if limited >= UNAUTHORIZED {
             close(&mut by_age, |open| alike(&open));
         }
         by_age.push_back(connection);
         if by_age.len() > self.most && !close(&mut by_age, OpenConnection::is_stranger) {
             close(&mut by_age, |open| !open.authorized.is_set());
         }
-        by_age.len() >= self.most || (is_limited && alike_before + 1 >= UNAUTHORIZED)
+        by_age.len() >= self.most || limited + 1 >= UNAUTHORIZED
     }
 }
 
