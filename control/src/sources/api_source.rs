@@ -156,7 +156,7 @@ impl ApiSource {
                 }
                 let before = mem::replace(&mut self.stand_in, StandIn::Over);
                 self.triggers = batch.triggered;
-                for change in stored_kinds(before, self.watch.plane).into_iter().chain(batch.changes) {
+                for change in stored_kinds(before).into_iter().chain(batch.changes) {
                     let guarded = self.guard.admit(change, store.objects(), Instant::now());
                     admit(guarded).into_iter().for_each(|change| store.apply(change));
                 }
@@ -196,25 +196,21 @@ impl ApiSource {
 /// Objects of the snapshot for the start, if the server has listed everything necessary before the snapshot was needed. Of kinds that may
 /// fail alone and were not listed yet, their last known state is better than none. Of the others, the guard has to know what there was:
 /// a server that lists nothing may do so at a start as well.
-fn stored_kinds(stand_in: StandIn, plane: ControlPlane) -> Vec<Change> {
+fn stored_kinds(stand_in: StandIn) -> Vec<Change> {
     let StandIn::Awaited { stored: Some(stored), .. } = stand_in else { return Vec::new() };
-    let mut kinds = StoredKinds { plane, stored: &stored.objects, known: Vec::new() };
+    let mut kinds = StoredKinds { stored: &stored.objects, known: Vec::new() };
     visit_kinds(&mut kinds);
     kinds.known
 }
 
 /// Collects the stored objects of each kind.
 struct StoredKinds<'a> {
-    plane: ControlPlane,
     stored: &'a Objects,
     known: Vec<Change>,
 }
 
 impl KindVisitor for StoredKinds<'_> {
     fn visit<K: Kind>(&mut self) {
-        if K::ROW.plane != self.plane {
-            return;
-        }
         let objects: Vec<_> = K::all(self.stored).cloned().collect();
         if !objects.is_empty() {
             self.known.push(K::change(Delta::All(objects)));

@@ -51,7 +51,7 @@ impl Allocator {
         if self.used.is_foreign_to(ip, &request.key.namespace) { self.unshared(ip) } else { None }
     }
 
-    /// Those of the addresses that a Gateway of another controller has copied: a Service of ours had them when the Gateway came to
+    /// Addresses among these that a Gateway of another controller has copied: a Service of ours had them when the Gateway came to
     /// publish them. This is decided once for as long as the Gateway publishes the address: a copy remains one after its Service has
     /// gone, and an address of the Gateway's own does not become a copy when a Service asks for it by value. After a start the order is
     /// unknown, and an address that a Service publishes as well counts as copied.

@@ -222,15 +222,14 @@ pub(in crate::projection) fn count_endpoints(
     let members: BTreeMap<&str, &ClusterMember> =
         fleet.members.iter().map(|member| (&*member.cluster, member)).collect();
     let FrontendInput { plan, allocated, .. } = input;
-    let has = move |family| allocated.addresses.iter().any(|ip| Family::of(*ip) == family);
-    let families =
-        Family::ALL.into_iter().filter(move |family| plan.families.wanted.contains(family) || has(*family));
+    let has = |family| allocated.addresses.iter().any(|ip| Family::of(*ip) == family);
+    let mut families = Family::ALL.to_vec();
+    families.retain(|family| plan.families.wanted.contains(family) || has(*family));
+    let of_port = |port| families.iter().map(move |family| (port, *family));
     let counted = fleet.status.clusters.iter().map(|status| {
         let mut counter = EndpointCounter::default();
         if let Some(member) = members.get(&*status.name) {
-            for (port, family) in
-                input.plan.ports.iter().flat_map(|port| families.clone().map(move |it| (port, it)))
-            {
+            for (port, family) in plan.ports.iter().flat_map(of_port) {
                 let loops = input.loops(port.protocol);
                 endpoints::observe(member, family, port, input.context, loops, &mut counter);
             }
